@@ -116,9 +116,14 @@ def _value(value: object) -> str:
 
 
 def _type(field: griffe.Attribute) -> str:
-    """The annotation; the choices where it is a ``Literal``, under a name of its module or not."""
+    """The annotation; the choices where it is a ``Literal``, what is inside ``Annotated``, under a name or not."""
     names = [name.strip() for name in str(field.annotation).split("|")]
-    return " or ".join(_choices(_resolved(name, field)) or f"`{name}`" for name in names if name != "None")
+    return " or ".join(_named_type(name, _resolved(name, field)) for name in names if name != "None")
+
+
+def _named_type(name: str, meaning: str) -> str:
+    bounded = re.match(r"Annotated\[(\w+),", meaning)
+    return _choices(meaning) or f"`{bounded[1] if bounded else name}`"
 
 
 def _choices(annotation: str) -> str:
@@ -138,9 +143,14 @@ def _default(field: griffe.Attribute, declared: Field[Any] | None) -> str:
 
 
 def _resolved(name: str, field: griffe.Attribute) -> str:
-    """The value of ``name`` where the field's module defines it, else ``name``."""
-    defined = field.module.attributes.get(name)
-    return name if defined is None or defined.value is None else str(defined.value)
+    """The value of ``name`` where the field's module defines or imports it, else ``name``."""
+    defined = field.module.members.get(name)
+    if isinstance(defined, griffe.Alias):
+        own, _, path = defined.target_path.partition(".")
+        defined = _package()[path] if own == "shardplan" else None
+    if not isinstance(defined, griffe.Attribute) or defined.value is None:
+        return name
+    return str(defined.value)
 
 
 def _one_line(docstring: griffe.Docstring | None) -> str:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from shardplan.calibrate.constants import profiles_at
 from shardplan.calibrate.coverage import Covered, coverage_by, coverage_of, covered_runs
 from shardplan.calibrate.defaults import refit, shipped_moves
 from shardplan.calibrate.errors import inside_of
+from shardplan.calibrate.fit import profiles_at
 from shardplan.calibrate.predict import log_ratios
 from shardplan.estimation.evidence import SPREADS
 from shardplan.estimation.gaps import UNMEASURED

@@ -434,3 +434,14 @@ def test_listed_plans_are_answered_when_they_are_read(monkeypatch: pytest.Monkey
     assert pickle.loads(pickle.dumps(result.estimates)) == tuple(every)  # noqa: S301  # our own
     with pytest.raises(IndexError):
         result.estimates[5]
+
+
+@pytest.mark.parametrize("top", [1, 5])
+def test_plans_are_listed_where_none_of_the_ties_has_room_in_memory(top: int) -> None:
+    """Slower plans are priced too then, in tables that hold more points than those the listed plans were found in."""
+    found = search("qwen3-30b-a3b", "dgx-h100", 8, sequence_length=32768, global_batch_size=64, top=top)
+    best = found.best_where()
+    assert not any(each.has_headroom for each in found.estimates)
+    assert len(found.estimates) == top
+    assert best is not None
+    assert found.estimates[0].step_time == best.step_time

@@ -37,6 +37,16 @@ class Cell:
         """Plans that it is one of."""
         return self.tables.family
 
+    def place_in(self, tables: Tables) -> tuple[int, int, int] | None:
+        """Its position in other tables of the same software, which may hold more points; None where it is not there."""
+        if tables is self.tables:
+            return self.position
+        if tables.root is not self.tables.root or tables.family.switches != self.family.switches:
+            return None
+        sharding, slot, point = self.position
+        found = np.flatnonzero(tables.points_of_root == self.tables.points_of_root[point])
+        return (sharding, slot, int(found[0])) if len(found) else None
+
 
 def best_cell(tables: Sequence[Table], **wanted: Any) -> Cell | None:
     """The best plan with the given values of its fields; None where there is none. Raises ``UnknownNameError``."""

@@ -146,13 +146,13 @@ class PricedPlans:
 
     def index_of(self, cell: Cell) -> int | None:
         """The fastest of the plans at ``cell``; None where none is among these."""
-        number = next((i for i, tables in enumerate(self.tables) if tables is cell.tables), None)
-        if number is None:
-            return None
-        sharding, slot, point = cell.position
-        wanted = np.asarray([[number], [sharding], [slot], [point]])
-        found = np.flatnonzero((self.positions[[0, 1, 2, 4]] == wanted).all(axis=0))
-        return int(found[self.step_time[found].argmin()]) if len(found) else None
+        for number, tables in enumerate(self.tables):
+            place = cell.place_in(tables)
+            if place is not None:
+                wanted = np.asarray([[number], *([each] for each in place)])
+                found = np.flatnonzero((self.positions[[0, 1, 2, 4]] == wanted).all(axis=0))
+                return int(found[self.step_time[found].argmin()]) if len(found) else None
+        return None
 
 
 Columns = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
@@ -186,8 +186,11 @@ def priced_plans(
         return None
     limit = fastest * (within or tie_factor())
     asked = side_by_side(question, num_axes=1)
-    known = {id(cell.tables) for cell in listed}
-    near = [table for table in tables if table.best.min() <= limit or id(table.tables) in known]
+    near = [
+        table
+        for table in tables
+        if table.best.min() <= limit or any(cell.place_in(table.tables) is not None for cell in listed)
+    ]
     return PricedPlans.of(near, [_of_table(asked, table, number, limit, listed) for number, table in enumerate(near)])
 
 
@@ -213,8 +216,9 @@ def _of_table(asked: Question, table: Table, number: int, limit: float, listed: 
     """The plans of a table that count: those within ``limit``, and those of listed cells."""
     shown = np.zeros(table.best.shape, dtype=bool)
     for cell in listed:
-        if cell.tables is table.tables:
-            shown[cell.position] = True
+        place = cell.place_in(table.tables)
+        if place is not None:
+            shown[place] = True
     places, times, memory = _of_cells(asked, table, number, (table.best <= limit) | shown)
     counts = shown[places[1], places[2], places[4]] | (times[0] <= limit * (1 + SAME))
     return places[:, counts], times[:, counts], memory[counts]

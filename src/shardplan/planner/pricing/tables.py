@@ -103,6 +103,17 @@ class Tables:
         """The plans whatever software of those that change no memory runs them."""
         return self if self.part_of is None or self.family.part is None else self.part_of.tables.whole_family
 
+    @property
+    def root(self) -> Tables:
+        """The tables that these are a part of in the end; themselves where they are no part."""
+        return self if self.part_of is None else self.part_of.tables.root
+
+    @cached_property
+    def points_of_root(self) -> NDArray[np.intp]:
+        """The position of every point among those of the root."""
+        points = np.arange(self.family.num_points)
+        return points if self.part_of is None else self.part_of.tables.points_of_root[self.part_of.points]
+
     def within(self, points: NDArray[np.intp], recomputes: NDArray[np.bool_]) -> Tables:
         """Of some of the points, ascending, and of some recomputation there, by slot and point."""
         family, part = self.family.within(points, recomputes), PartOf(self, points)
