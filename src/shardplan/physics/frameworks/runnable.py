@@ -4,11 +4,10 @@ A rule has the form of those of validity: it holds or not for one plan or for ar
 plan which value breaks it and which knob to turn. ``reads`` names the fields it looks at, so that a search can ask it
 once for each of their distinct values.
 
-Whether something shows that a framework runs a plan: a test or a recipe in its repository, or a published run.
-
-What a framework does not refuse (:mod:`shardplan.physics.frameworks.runnable`) may still never have been run. A plan is
-untested where an aspect of the record concerns it and no source covers it. A record without the entry ``shown`` shows
-nothing, so that all its plans are untested; without a record nothing is known, and nothing is said.
+What a framework does not refuse may still never have been run. A plan is untested where an aspect of the record
+concerns it and no source covers it: a test or a recipe in its repository, or a published run. A record without the
+entry ``shown`` shows nothing, so that all its plans are untested; without a record nothing is known, and nothing is
+said.
 """
 
 from __future__ import annotations
