@@ -74,7 +74,7 @@ def test_a_proposal_keeps_the_job(
 ) -> None:
     found = audited(written(tmp_path, sample.files), sample)
     assert found.put.question is not None, found.put.missing
-    monkeypatch.setattr("shardplan.launch.audit.answer._better", lambda *_, **__: ())
+    monkeypatch.setattr("shardplan.launch.audit.improve.improvements", lambda *_, **__: ())
     for number, each in enumerate(found.improvements):
         after = again(tmp_path / f"changed{number}", sample, each)
         assert job_of(after) == job_of(found)
