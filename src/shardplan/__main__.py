@@ -19,10 +19,7 @@ def main() -> None:
         from shardplan.cli.main import main as run
 
         run()
-    except KeyboardInterrupt:
-        _say_interrupted()
-        sys.exit(130)
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
         from shardplan.base.errors import is_from_interrupt
 
         if not is_from_interrupt(error):

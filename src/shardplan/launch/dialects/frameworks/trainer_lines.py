@@ -15,12 +15,7 @@ from shardplan.launch.dialects.launches import Launch, open_words
 from shardplan.launch.dialects.own_names import own_degrees, unsaid
 from shardplan.launch.dialects.programs import take_defaults
 from shardplan.launch.dialects.reading import ONE_NODE, Fact, Facts
-from shardplan.launch.dialects.settings import (
-    NamedSetting,
-    Options,
-    Settings,
-    take_open,
-)
+from shardplan.launch.dialects.settings import NamedSetting, Options, Settings, take_open
 from shardplan.launch.dialects.trainers import copy_facts, fsdp_facts, objective_facts
 from shardplan.launch.dialects.values import degree, switch
 from shardplan.launch.dialects.world import world
