@@ -220,7 +220,7 @@ def test_of_the_shared_part_as_much_is_left_as_own_runs_are_too_few_to_tell() ->
 def test_own_runs_weigh_less_the_less_they_are_like_the_question(change: dict[str, Any]) -> None:
     known, own = errors_of(even_spread(), "time"), _own(6, 0.0)
     alike, unlike = (bands._ends_with(known, own, asked)[1] for asked in (H100, H100._replace(**change)))
-    assert alike < unlike < bands._ends_of_published(known, H100)[1]
+    assert 1.01 * alike < unlike < bands._ends_of_published(known, H100)[1]
 
 
 def test_what_no_run_covers_is_named() -> None:
