@@ -156,7 +156,7 @@ def whatif(
         )
     vendor = answer.question.cluster.accelerator.vendor
     framework = stack_of_label(before.framework) if stack == USUAL else stack_for(stack, vendor)
-    searches = Searches(stack=framework, stop=stop, **choices_in({"fix": fix, "limit": limit, "exclude": exclude}))
+    searches = Searches.of(stack=framework, stop=stop, **choices_in({"fix": fix, "limit": limit, "exclude": exclude}))
     found = what_ifs.what_if(answer.question, before.plan, changes, searches, progress=progress)
     return WhatIfAnswer(**field_values(what_ifs.WhatIf, found))
 

@@ -226,7 +226,7 @@ def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
 
 def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
     """Of all divisors of the batch, the largest that any plan that fits has: from one search of all of them."""
-    if any("micro_batch_size" in (given or {}) for given in (searches.fix, searches.limit, searches.exclude)):
+    if "micro_batch_size" in searches.fields:
         raise InputError(
             "micro_batch_size is restricted, and its largest value is sought",
             rule="what is sought is free",

@@ -16,7 +16,7 @@ from shardplan.planner.evaluation import Table, best_plans, evaluated
 from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.points import families
-from shardplan.planner.pricing.tables import tables_of
+from shardplan.planner.pricing.tables import Tables, tables_of
 from shardplan.planner.pruning.goals import BestWith, Goal, Within, priced_for, with_prices
 from shardplan.planner.pruning.pruned import Pruned, PrunedFamily, counted, pruned_families, tables_of_pruned
 from shardplan.planner.ranking import Cell, best_cell
@@ -127,14 +127,13 @@ class Survey:
 def survey_of(
     question: Question,
     space: Space,
-    *,
-    goal: Goal | None = None,
+    *goals: Goal,
     counts: bool = False,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
 ) -> Survey:
-    """Evaluates every valid plan of ``space``; those that ``goal`` can ask for, where it is given.
+    """Evaluates every valid plan of ``space``; those that ``goals`` can ask for, where some are given.
 
     ``counts``: the memory of all plans is found all the same, so that those that fit are counted.
     Raises ``SearchStopped`` where ``stop`` says so.
@@ -142,16 +141,21 @@ def survey_of(
     rejected: Counter[str] = Counter()
     progress = progress or _no_progress
     priced = tables_of(question, families(question, space, rejected), known or KnownPipelines())
-    tables, left = [], [] if goal is None else pruned_families(priced)
+    tables, left = [], pruned_families(priced) if goals else []
     for done, each in enumerate(priced, start=1):
-        if goal is None:
+        if not goals:
             tables.append(_counted_once(evaluated(each, FASTEST, stop), stop))
         elif counts and isinstance(family := left[done - 1], PrunedFamily):
             family.count(stop)
         progress(done, len(priced))
-    if goal is not None:
-        tables = tables_of_pruned(with_prices(left, [goal], stop))
+    if goals:
+        tables = tables_of_pruned(with_prices(left, goals, stop))
     return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
+
+
+def tables_of_space(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
+    """The families of a space, to be priced."""
+    return tables_of(question, families(question, space, Counter()), known)
 
 
 def _counted_once(table: Table, stop: Stop | None) -> Table:

@@ -168,6 +168,11 @@ def can_have_plans(question: Question, restrictions: Restrictions) -> bool:
     return any(batch % dp == 0 and (allowed is None or dp in allowed) for dp in (number // size for size in sizes))
 
 
+def may_fit(question: Question, restrictions: Restrictions) -> bool:
+    """Both: whether a question is worth a search."""
+    return can_have_plans(question, restrictions) and can_fit(question, restrictions)
+
+
 def can_fit(question: Question, restrictions: Restrictions) -> bool:
     """Whether the fullest accelerator can hold its share of the states: no more than necessary (``bounds``)."""
     offloads = values_given(restrictions, question).get("offload", (Plan().offload,))

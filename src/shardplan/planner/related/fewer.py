@@ -30,8 +30,6 @@ from shardplan.base.fields import replace
 from shardplan.estimation.charge import step_flops
 from shardplan.estimation.question import Question
 from shardplan.physics.costs.network import power_of_two
-from shardplan.planner.pruning.goals import BestWith
-from shardplan.planner.ranking import best_cell
 from shardplan.planner.related.counts import counts_of_batch, first_and_richest, has_enough_layouts, layouts_of, worth
 from shardplan.planner.related.neighbours import Neighbours
 from shardplan.planner.result import FewerCounts
@@ -65,7 +63,8 @@ def fewer_that_are_faster(searched: Neighbours, fastest: float) -> tuple[int | N
         before = used
         for count in left:
             within = best if used < asked.num_accelerators else best * (1 - LEAST_GAIN)
-            used, best = _faster(searched, count, within) or (used, best)
+            found = searched.fastest((count, asked.job.global_batch_size), within)
+            used, best = (used, best) if found is None else (count, found[1].value)
         looked_at += left
         below = counts_to_search(replace(asked, num_accelerators=used), best) if used != before else []
         left = [count for count in below if count not in looked_at][: MOST_SEARCHED - len(looked_at)]
@@ -75,13 +74,6 @@ def fewer_that_are_faster(searched: Neighbours, fastest: float) -> tuple[int | N
         step_time_of_all=fastest if np.isfinite(fastest) else None,
     )
     return used if used < asked.num_accelerators else None, account
-
-
-def _faster(searched: Neighbours, count: int, within: float) -> tuple[int, float] | None:
-    """The count and its fastest step, where that takes less than ``within`` seconds."""
-    survey = searched.survey((count, searched.question.job.global_batch_size), BestWith({}, within))
-    cell = None if survey is None else best_cell(survey.tables)
-    return None if cell is None or cell.value >= within else (count, cell.value)
 
 
 def counts_to_search(question: Question, fastest: float) -> list[int]:
