@@ -24,7 +24,7 @@ from shardplan.base.errors import InputError, ShardplanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.planner.evaluation import with_chunks
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times
 from shardplan.planner.pricing.tables import Tables

@@ -16,7 +16,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.side_by_side import in_groups

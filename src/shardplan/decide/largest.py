@@ -25,7 +25,7 @@ from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import with_usual_batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer
-from shardplan.planner.objective import SMALLEST as SMALLEST_MEMORY
+from shardplan.planner.pricing.pieces import SMALLEST as SMALLEST_MEMORY
 from shardplan.planner.survey import Survey
 
 Sought = Literal["sequence_length", "micro_batch_size", "layers", "gpus"]

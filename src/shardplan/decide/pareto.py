@@ -44,7 +44,7 @@ from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import Table
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.robustness import pessimistic_times

@@ -8,14 +8,13 @@ from typing import Any
 from shardplan.base.fields import dataclass
 from shardplan.estimation.question import Question
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.pricing.tables import Tables
-from shardplan.planner.pruning.goals import Goal
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.robustness import Tested, tested_by
 from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import Survey, survey_of, tables_of_space
+from shardplan.planner.survey import Goal, Survey, survey_of, tables_of_space
 
 
 @dataclass(frozen=True, kw_only=True)

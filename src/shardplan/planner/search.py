@@ -20,11 +20,9 @@ from shardplan.inputs.plan_numbers import Degrees
 from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.evaluation import sample_of
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.ranking import Cell, different_cells
-from shardplan.planner.related.counts import has_enough_layouts
-from shardplan.planner.related.fewer import fewer_that_are_faster
+from shardplan.planner.related.counts import fewer_that_are_faster, has_enough_layouts
 from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
@@ -36,7 +34,7 @@ from shardplan.planner.scope import Scope
 from shardplan.planner.software import limited_to
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import Progress, Survey
+from shardplan.planner.survey import Listing, Progress, Survey
 from shardplan.planner.tied import PricedPlans
 
 
@@ -86,7 +84,7 @@ def search_question(
     if not use_all:
         listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
         neighbours = Neighbours(question, limited_to(scope, found.space.axes, listed))
-        used, fewer = fewer_that_are_faster(neighbours, min(found.fastest, within))
+        used, fewer = fewer_that_are_faster(question, min(found.fastest, within), neighbours.time_on)
         if used is not None:
             found = searched(question.leaving_idle(used))
             fewer = replace(fewer, search_time=fewer.search_time + found.search_time)

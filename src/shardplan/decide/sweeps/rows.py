@@ -22,7 +22,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import IN_FILES
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.related.alike import best_of_alike, estimates_of
 
 Cell = Literal["int", "float", "bool", "text"]

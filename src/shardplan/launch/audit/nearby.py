@@ -22,14 +22,13 @@ from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.validity import broken_rules
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.pruning.goals import Goal, Listing
 from shardplan.planner.pruning.pruned import tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.related.forms import plan_to_take_of
 from shardplan.planner.scope import Scope
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.planner.survey import Survey
+from shardplan.planner.survey import Goal, Listing, Survey
 
 Change = dict[str, tuple[object, object]]
 """Old and new value of every field that changes."""

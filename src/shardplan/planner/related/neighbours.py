@@ -42,7 +42,6 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.planner.pruning.goals import BestWith
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.counts import (
@@ -57,7 +56,7 @@ from shardplan.planner.related.counts import (
 )
 from shardplan.planner.result import Offer
 from shardplan.planner.scope import Scope
-from shardplan.planner.survey import Survey
+from shardplan.planner.survey import BestWith, Survey
 
 LEAST_GAIN_OF_LARGER: Final = 0.2
 """Gain in tokens per second from which a larger batch is offered: judgement, as each of its tokens may teach less."""
@@ -185,6 +184,11 @@ class Neighbours:
     def fastest_with(self, batch: int, within: float) -> Estimate | None:
         """The fastest plan of another batch on all accelerators, where it takes less than a time [s]."""
         return self._estimate((self.question.num_accelerators, batch), within)
+
+    def time_on(self, count: int, within: float) -> float | None:
+        """The fastest step on another number of accelerators, where it takes less than a time. [s]"""
+        found = self.fastest((count, self.question.job.global_batch_size), within)
+        return None if found is None else found[1].value
 
     def _estimate(self, pair: Pair, within: float) -> Estimate | None:
         found = self.fastest(pair, within)
