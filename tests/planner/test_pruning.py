@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.few import few
-from tests.planner.small import CANDIDATES, TIME_OF_ALL, families_of, limits, questions, spaces
+from tests.planner.small import CANDIDATES, TIME_OF_ALL, evaluate, families_of, limits, questions, spaces
 from tests.planner.test_alike import question
 from tests.planner.test_evaluation import listed
 
@@ -21,10 +21,9 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.planner import search
-from shardplan.planner.evaluation import evaluate, outcomes
+from shardplan.planner import search, survey
+from shardplan.planner.evaluation import outcomes
 from shardplan.planner.pricing.pieces import SMALLEST
-from shardplan.planner.pruning import goals
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
@@ -44,8 +43,8 @@ SAME = [each.name for each in fields(SearchResult) if each.compare and each.name
 def small_pieces() -> Iterator[None]:
     """A limit is looked for among one plan at first, so that small spaces are pruned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(goals, "FIRST", 1)
-        patch.setattr(goals, "MORE", 2)
+        patch.setattr(survey, "FIRST", 1)
+        patch.setattr(survey, "MORE", 2)
         yield
 
 
