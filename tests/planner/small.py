@@ -13,10 +13,9 @@ from tests.strategies import clusters, jobs, models
 
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import Layouts
-from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.family import Family, Layouts
 from shardplan.planner.points import families
+from shardplan.planner.pricing.pieces import FASTEST, Objective
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 

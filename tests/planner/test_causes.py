@@ -26,8 +26,8 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Offload
 from shardplan.physics.frameworks.stack import load_stack
 from shardplan.planner.evaluation import best_plans, evaluate, evaluated
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.family import KnownPipelines
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related import causes

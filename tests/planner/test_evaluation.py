@@ -28,13 +28,12 @@ from shardplan.inputs.software import Software
 from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.stage import Stage, kinds_of_stage, stages
 from shardplan.planner.evaluation import Listed, Table, best_plans, evaluate, evaluated, listed_of, outcomes
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.family import Family, KnownPipelines, Layouts
 from shardplan.planner.points import families
 from shardplan.planner.pricing import cutting
 from shardplan.planner.pricing.cutting import STEP, priced_together
 from shardplan.planner.pricing.numbers import ALONE, Rows
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult

@@ -23,7 +23,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner import search
 from shardplan.planner.evaluation import evaluate, outcomes
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pruning import goals
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
 from shardplan.planner.restrictions import Restrictions

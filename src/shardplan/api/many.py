@@ -16,11 +16,12 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.side_by_side import in_groups
-from shardplan.planner.restrictions import Given, Restrictions, as_lists
+from shardplan.planner.restrictions import Given
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop
 
@@ -169,10 +170,8 @@ def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]
     for number, each in enumerate(asked):
         if number not in found:
             group = [asked[other].put.question for other in group_of[number]]
-            limits = Restrictions(**{name: as_lists(value) for name, value in each.choices.items()})
-            answers = best_of_alike(
-                group, restrictions=limits, stack=each.put.stack, known=each.known, to_take=True, stop=stop
-            )
+            scope = Scope.of(stack=each.put.stack, known=each.known, stop=stop, **each.choices)
+            answers = best_of_alike(group, scope, to_take=True)
             found |= dict(zip(group_of[number], answers, strict=True))
         yield ManyAnswer.of_found(found.pop(number), each)
 

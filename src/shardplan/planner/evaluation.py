@@ -24,12 +24,10 @@ from shardplan.estimation.step import Step, step_of_loads, whole_step
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.workload.stage import Stage
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.family import Family, KnownPipelines
 from shardplan.planner.pricing.cutting import CELLS, pieces_of
 from shardplan.planner.pricing.pairs import Pairs, kinds_together
-from shardplan.planner.pricing.pieces import PointGroup, TablePiece
+from shardplan.planner.pricing.pieces import FASTEST, Objective, PointGroup, TablePiece
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
 

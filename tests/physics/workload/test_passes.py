@@ -56,6 +56,7 @@ SCORES = read(1, write=1)
 
 EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
     "rope": ((read(1, write=1),), (read(1, write=1),)),
+    "gathered": ((read(1, write=1, size=1),), (read(1, write=1, size=1),)),
     "addition": ((ADDITION,), (ADDITION,)),
     "activation": ((read(1, write=1),), (read(2, write=1),)),
     "gated activation": ((read(2, write=1),), (read(3, write=2),)),
@@ -166,9 +167,9 @@ def test_twice_the_elements_or_their_size_are_twice_the_bytes() -> None:
 
 
 def _is_counted(kind: str) -> bool:
-    return kind.startswith(("softmax", "loss", "permute", "expert bias", "stash", "index scores")) or kind.endswith(
-        "of several kernels"
-    )
+    return kind.startswith(
+        ("softmax", "loss", "permute", "expert bias", "stash", "index", "gathered")
+    ) or kind.endswith("of several kernels")
 
 
 # Which elements a block has of each row.

@@ -24,6 +24,7 @@ from shardplan.physics.costs.host import (
 )
 from shardplan.physics.costs.network import Network
 from shardplan.physics.costs.roofline import Machine, OperatorTimes, operator_times
+from shardplan.physics.workload.copies import with_copies
 from shardplan.physics.workload.ops import (
     OUTSIDE,
     AttentionCore,
@@ -182,6 +183,7 @@ def price_block(
     """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
     apart = apart_from_experts(machine, numbers)
+    block = with_copies(block, machine.recipe, machine.software, numbers)
     talk = _communication(block, network, groups, repeats, apart)
     block = _in_panels(block, numbers)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]

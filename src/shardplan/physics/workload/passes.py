@@ -240,6 +240,15 @@ TRAFFIC: dict[str, Traffic] = {
         forward_kernels="R input, W output",
         backward_kernels="R gradient, R input, W result",
     ),
+    "gathered": Traffic(
+        of="weights, or tokens of tensor-parallel ranks, copied from or to the buffer of a collective",
+        unit="bytes",
+        forward=2,
+        backward=2,
+        forward_kernels="R, W",
+        backward_kernels="R, W",
+        counted=True,
+    ),
     "loss": Traffic(
         of="loss: fp32 copies and a softmax of several kernels, per logit",
         unit="bytes",
