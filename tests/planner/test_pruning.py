@@ -21,7 +21,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.planner import search, survey
+from shardplan.planner import scope, survey
 from shardplan.planner.evaluation import outcomes
 from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
@@ -29,7 +29,7 @@ from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space, declare
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.survey import Goal, Survey, survey_of
 from shardplan.reports.explanation import explain
 
 MEMORY = (1.0, 0.2, 0.05, 0.02, 0.01, 0.003)
@@ -51,11 +51,11 @@ def small_pieces() -> Iterator[None]:
 def search_of_every_plan(asked: Question, **more: Any) -> SearchResult:
     """The search with every plan priced, piece by piece."""
 
-    def without_goal(catalogue_question: Question, space: Space, **given: Any) -> Survey:
+    def without_goal(catalogue_question: Question, space: Space, *_goals: Goal, **given: Any) -> Survey:
         return survey_of(catalogue_question, space, known=given["known"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "survey_of", without_goal)
+        patch.setattr(scope, "survey_of", without_goal)
         return search_question(asked, **more)
 
 
