@@ -298,6 +298,13 @@ def test_when_weights_are_resharded(tmp_path: Path, word: str, sharding: str) ->
     assert is_said == (word == "4")
 
 
+def test_recipes_of_8_bits_say_what_is_gathered(tmp_path: Path) -> None:
+    for words, scaling, gathers in (("tensorwise+fp8-allgather", "tensor", True), ("rowwise", "row", False)):
+        options = f"fp8_recipe={words}"
+        software = asked(tmp_path, framework="torchtitan", precision="fp8", options=options).question.job.software
+        assert (software.fp8_scaling, software.quantised_gathers) == (scaling, gathers)
+
+
 @pytest.mark.parametrize("words", ["transformer_engine:attn+tail", "somebody:attn", "te:tail"])
 def test_unknown_parts_of_graphs_are_said_to_be_taken_as_parts(tmp_path: Path, words: str) -> None:
     one = asked(tmp_path, options=f"cuda_graph={words}")

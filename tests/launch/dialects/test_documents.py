@@ -58,6 +58,14 @@ def test_torchtitan(tmp_path: Path) -> None:
     assert [each.rule for each in found.breaks] == ["a schedule needs a pipeline"]
 
 
+@pytest.mark.parametrize(("stated", "gathers"), [("true", True), ("false", False)])
+def test_torchtitan_may_gather_weights_in_8_bits(tmp_path: Path, stated: str, gathers: bool) -> None:  # noqa: FBT001
+    """As train_configs/llama3_405b.toml of August 2024 does."""
+    found = read(tmp_path, "job.toml", f"{TITAN}[float8]\nenable_fsdp_float8_all_gather = {stated}\n")
+    assert found.value("software.quantised_gathers") is gathers
+    assert found.value("software.fp8_scaling") == "tensor"
+
+
 def test_torchtitan_with_the_answer_to_what_it_asks_for(tmp_path: Path) -> None:
     found = read(tmp_path, "job.toml", TITAN, num_accelerators=64)
     assert values(found, "dp", "global_batch_size", "gradient_accumulation") == (8, 64, 1)  # 64 / 8; 8 x 8
