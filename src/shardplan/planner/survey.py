@@ -152,12 +152,14 @@ def _price_some(
     for goal, cells in goals:
         limit = goal.limit(tables)
         of_use = each.of_use(cells, limit)
-        num_points = np.count_nonzero(of_use.any(axis=0))
-        if size > MORE * FIRST and not each.is_counted and (np.isinf(limit) or num_points > size):
-            each.count(stop)  # little fits, or nothing: memory leaves out more plans than the limit
+        near, num_points = each.near, np.count_nonzero(of_use.any(axis=0))
+        if near is None:
+            continue
+        if size > MORE * FIRST and not near.is_counted and (np.isinf(limit) or num_points > size):
+            near.count(stop)  # little fits, or nothing: memory leaves out more plans than the limit
             of_use = each.of_use(cells, limit)
         if of_use.any():
-            each.price(each.most_promising(of_use, size), limit, stop)
+            near.price(near.most_promising(of_use, size), limit, stop)
             left.append((goal, cells))
     return left
 

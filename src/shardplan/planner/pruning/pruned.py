@@ -72,6 +72,11 @@ class PrunedFamily:
         """The second bound."""
         return least_of_exchanges(self.tables)
 
+    @property
+    def near(self) -> PrunedFamily:
+        """The plans that are looked at: all."""
+        return self
+
     def copy(self) -> PrunedFamily:
         """The same, to be priced further."""
         made = object.__new__(PrunedFamily)
@@ -242,7 +247,8 @@ class PrunedPart:
 
     def __init__(self, tables: Tables, whole: _Whole) -> None:
         self.tables, self.cells, self._whole = tables, tables.family.recomputes, whole
-        self._near: PrunedFamily | None = None
+        self.near: PrunedFamily | None = None
+        """Those that are looked at, as a family of their own."""
         self._points = np.empty(0, dtype=np.intp)
         """Points of the plans that are looked at."""
 
@@ -257,27 +263,17 @@ class PrunedPart:
         own = np.where(family.recomputes, bits_of(family.shards), 0)
         return own & first.kinds_of_whole if first.is_counted else own
 
-    @property
-    def table(self) -> Table | None:
-        """What is priced; None where nothing has been looked at."""
-        return None if self._near is None else self._near.table
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the memory of all plans that are looked at is known."""
-        return self._near is None or self._near.is_counted
-
     def copy(self) -> PrunedPart:
         """The same, to be priced further."""
         made = object.__new__(PrunedPart)
-        made.__dict__ |= self.__dict__ | {"_near": None if self._near is None else self._near.copy()}
+        made.__dict__ |= self.__dict__ | {"near": None if self.near is None else self.near.copy()}
         return made
 
     def only(self, cells: NDArray[np.bool_]) -> PrunedPart:
         """The same without the plans at other cells."""
-        near = None if self._near is None else self._near.only(cells[:, self._points])
+        near = None if self.near is None else self.near.only(cells[:, self._points])
         made = self.copy()
-        made.__dict__ |= {"cells": self.cells & cells, "_near": near}
+        made.__dict__ |= {"cells": self.cells & cells, "near": near}
         return made
 
     def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
@@ -287,31 +283,16 @@ class PrunedPart:
         if near.any():
             near &= (self.kinds & self._whole.fast_kinds(within)) != 0
             self._look_at(np.flatnonzero(near.any(axis=0)))
-        if self._near is None:
+        if self.near is None:
             return np.zeros((len(cells), 0), dtype=bool)
-        return self._near.of_use(cells[:, self._points], limit)
-
-    def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-        """As ``PrunedFamily.most_promising``."""
-        assert self._near is not None, "there are cells"
-        return self._near.most_promising(cells, size)
-
-    def price(self, cells: NDArray[np.bool_], limit: float, stop: Stop | None) -> None:
-        """As ``PrunedFamily.price``."""
-        assert self._near is not None, "there are cells"
-        self._near.price(cells, limit, stop)
-
-    def count(self, stop: Stop | None) -> None:
-        """Finds the memory of all plans that are looked at."""
-        if self._near is not None:
-            self._near.count(stop)
+        return self.near.of_use(cells[:, self._points], limit)
 
     def _look_at(self, points: NDArray[np.intp]) -> None:
         """Takes in plans of more points; what has been priced stays."""
         every = np.union1d(self._points, points)
         if len(every) == len(self._points):
             return
-        before, part = self._near, self.tables.family.part
+        before, part = self.near, self.tables.family.part
         near = PrunedFamily(self.tables.within(every, self.tables.family.recomputes[:, every]))
         near.kinds, near.cells = self.kinds[:, every], self.cells[:, every]
         near.__dict__["exchanges"] = self._whole.first.exchanges[:, every]
@@ -319,7 +300,7 @@ class PrunedPart:
         if before is not None:
             known = np.searchsorted(every, self._points)
             near.best[:, :, known], near.reach[:, known] = before.best, before.reach
-        self._near, self._points = near, every
+        self.near, self._points = near, every
 
 
 Pruned = PrunedFamily | PrunedPart
@@ -339,4 +320,4 @@ def pruned_families(tables: Sequence[Tables]) -> list[Pruned]:
 
 def tables_of_pruned(families: Sequence[Pruned]) -> list[Table]:
     """What is priced of some families."""
-    return [table for each in families if (table := each.table) is not None]
+    return [each.near.table for each in families if each.near is not None]
