@@ -103,12 +103,12 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ASKED,
     ),
     "pareto": (("pareto", *QUESTION, "--fix", "pp=1", "--fix", "cp=1", "--fix", "sharding=zero1"), ASKED),
-    "timeline --measured": (
-        ("timeline", "--measured", "run/pp_rank_0.json", "run/pp_rank_1.json"),
+    "simulate --measured": (
+        ("simulate", "--measured", "run/pp_rank_0.json", "run/pp_rank_1.json"),
         ("run/pp_rank_0.json", "run/pp_rank_1.json", "run/config.json"),
     ),
-    "timeline of passes": (("timeline", "--measured", "passes.csv"), ("passes.csv",)),
-    "timeline of a trace": (("timeline", "--measured", "trace.json"), ("trace.json",)),
+    "simulate of passes": (("simulate", "--measured", "passes.csv"), ("passes.csv",)),
+    "simulate of a trace": (("simulate", "--measured", "trace.json"), ("trace.json",)),
     "models": (("models", "./model"), ("model/config.json",)),
     "clusters": (("clusters", "cluster.yaml"), HARDWARE),
     "accelerators": (("accelerators", "my-accelerator.yaml"), ("my-accelerator.yaml",)),

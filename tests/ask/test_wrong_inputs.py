@@ -162,7 +162,9 @@ export examples/plans.json --to vllm | vllm
 compare examples/plans.json --pick 1,99 | 99
 audit examples/launch.sh --cluster dgx-h100 --observed step=fast | fast
 simulate examples/plans.json --jitter 2 | 2
-timeline examples/plans.json --slow-rank 1 | 1
+simulate examples/plans.json --slow-rank 1 | 1
+simulate examples/plans.json --replicas 4 --measured | --replicas
+timeline examples/plans.json --jitter -1 | -1
 models llama-9 | llama-9
 schedules gpipe9 | gpipe9
 """

@@ -1,4 +1,4 @@
-"""``shardplan timeline --measured``."""
+"""``shardplan simulate --measured``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def simulated_passes(plan: Path, folder: Path) -> Path:
     """The events of the plan's own simulated step as a table of passes."""
     out = folder / "predicted-trace.json"
-    assert run("timeline", plan, "--out", out).exit_code == 0
+    assert run("simulate", plan, "--out", out).exit_code == 0
     events = [each for each in json.loads(out.read_text())["traceEvents"] if each.get("cat") in {"forward", "backward"}]
     rows = []
     for each in events:
@@ -36,7 +36,7 @@ def simulated_passes(plan: Path, folder: Path) -> Path:
 
 
 def test_a_prediction_laid_over_itself_agrees(plan: Path, tmp_path: Path) -> None:
-    record = answer("timeline", "--measured", simulated_passes(plan, tmp_path), "--against", plan)
+    record = answer("simulate", "--measured", simulated_passes(plan, tmp_path), "--against", plan)
     passes = record["passes"]
     assert passes["predicted_pipeline_time_s"] == pytest.approx(passes["pipeline_time_s"], rel=1e-4)
     assert passes["with_measured_stage_times_s"] == pytest.approx(passes["pipeline_time_s"], rel=1e-3)
@@ -50,14 +50,14 @@ def test_a_prediction_laid_over_itself_agrees(plan: Path, tmp_path: Path) -> Non
 
 def test_a_measured_dump_next_to_a_plan(plan: Path, tmp_path: Path) -> None:
     paths = write_dump(tmp_path, dump_of("1f1b"))
-    record = answer("timeline", "--measured", *paths, "--against", plan)
+    record = answer("simulate", "--measured", *paths, "--against", plan)
     assert record["step"] == "11"
     assert record["passes"]["order_is_predicted"]
     slow = record["passes"]["slow_passes"][0]
     assert (slow["rank"], slow["microbatch"], slow["direction"]) == (0, 7, "forward")
     assert slow["time_s"] == pytest.approx(0.749853 - 0.409849)
     assert record["passes"]["ranks"][7]["peak_memory_bytes"]["measured"] == pytest.approx(52.203 * 2**30)
-    text = unwrapped(run("timeline", "--measured", *paths, "--against", plan).stdout)
+    text = unwrapped(run("simulate", "--measured", *paths, "--against", plan).stdout)
     assert "Every stage ran its passes in the order of schedule 1f1b." in text
     assert "forward pass of micro-batch 7 in chunk 0 on stage 0: 340 ms" in text
 
@@ -68,37 +68,37 @@ def test_another_order_is_named(plan: Path, tmp_path: Path) -> None:
         late = 1e4 if key == "fwd_start" else 1e4 + 60
         ranks[7][key][-1] = late  # the last forward pass of the last rank, after the backward pass before it
     ranks[7]["bwd_start"][-1], ranks[7]["bwd_end"][-1] = 2e4, 2e4 + 70
-    assert answer("timeline", "--measured", *write_dump(tmp_path, ranks), "--against", plan)["passes"][
+    assert answer("simulate", "--measured", *write_dump(tmp_path, ranks), "--against", plan)["passes"][
         "order_is_predicted"
     ]
     last = ranks[0]
     last["fwd_start"][8], last["fwd_end"][8] = 760.0, 800.0  # before the first backward pass
-    record = answer("timeline", "--measured", *write_dump(tmp_path, ranks), "--against", plan)
+    record = answer("simulate", "--measured", *write_dump(tmp_path, ranks), "--against", plan)
     assert record["passes"]["first_other_pass"] == {
         "measured": {"rank": 0, "chunk": 0, "microbatch": 8, "direction": "forward"},
         "predicted": {"rank": 0, "chunk": 0, "microbatch": 0, "direction": "backward"},
     }
     assert "The order is not that of schedule 1f1b" in unwrapped(
         run(
-            "timeline", "--measured", *(tmp_path / f"pp_rank_{rank}.json" for rank in range(8)), "--against", plan
+            "simulate", "--measured", *(tmp_path / f"pp_rank_{rank}.json" for rank in range(8)), "--against", plan
         ).stdout
     )
 
 
 def test_measured_times_of_stages_answer_what_another_schedule_would_do(plan: Path, tmp_path: Path) -> None:
     paths, stages = write_dump(tmp_path, dump_of("1f1b")), tmp_path / "stages.csv"
-    assert run("timeline", "--measured", *paths, "--against", plan, "--stages-out", stages).exit_code == 0
+    assert run("simulate", "--measured", *paths, "--against", plan, "--stages-out", stages).exit_code == 0
     rows = list(csv.DictReader(stages.read_text().splitlines()))
     assert set(rows[0]) == {"stage", "forward_s", "input_gradient_s", "weight_gradient_s", "transfer_s"}
     again = answer("simulate", plan, "--stages", stages)
-    measured = answer("timeline", "--measured", *paths, "--against", plan)["passes"]
+    measured = answer("simulate", "--measured", *paths, "--against", plan)["passes"]
     assert again["pipeline_time_s"] == pytest.approx(measured["with_measured_stage_times_s"], rel=1e-6)
     assert answer("simulate", plan, "--stages", stages, "--schedule", "zb-h1")["bubble_rate"] < again["bubble_rate"]
 
 
 def test_a_trace_has_measured_ranks_next_to_predicted_ones(plan: Path, tmp_path: Path) -> None:
     paths, out = write_dump(tmp_path, dump_of("1f1b")), tmp_path / "both.json"
-    assert run("timeline", "--measured", *paths, "--against", plan, "--out", out).exit_code == 0
+    assert run("simulate", "--measured", *paths, "--against", plan, "--out", out).exit_code == 0
     events = json.loads(out.read_text())["traceEvents"]
     names = [each["args"]["name"] for each in events if each["name"] == "process_name"]
     assert names[:3] == ["0 measured", "0 predicted", "1 measured"]
@@ -107,7 +107,7 @@ def test_a_trace_has_measured_ranks_next_to_predicted_ones(plan: Path, tmp_path:
     }
     assert len(passes[0]) == len(passes[1]) == 16
     assert passes[0][0]["ts"] == pytest.approx(passes[1][0]["ts"])  # both from the first pass on
-    assert answer("timeline", "--measured", *paths, "--out", tmp_path / "alone.json")["plan"] is None
+    assert answer("simulate", "--measured", *paths, "--out", tmp_path / "alone.json")["plan"] is None
 
 
 def test_kernels_next_to_the_terms_of_a_plan(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_kernels_next_to_the_terms_of_a_plan(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     marks = [annotation("ProfilerStep#2", 0, 90), annotation("ProfilerStep#3", 100, 90)]
     path.write_text(trace([kernel("nvjet_hsh_128x128", 0, 80), kernel("nvjet_hsh_128x128", 100, 80), *marks]))
-    record = answer("timeline", "--measured", path, "--against", flat)
+    record = answer("simulate", "--measured", path, "--against", flat)
     (profile,) = record["profiles"]
     assert record["passes"] is None
     terms = {term["name"]: term for term in profile["terms"]}
@@ -124,13 +124,13 @@ def test_kernels_next_to_the_terms_of_a_plan(tmp_path: Path) -> None:
     assert profile["predicted_step_time_s"] == pytest.approx(
         sum(term["predicted_s"] or 0.0 for term in profile["terms"] if not term["is_sum"])
     )
-    text = unwrapped(run("timeline", "--measured", path, "--against", flat).stdout)
+    text = unwrapped(run("simulate", "--measured", path, "--against", flat).stdout)
     assert "matrix products" in text
     assert record["notes"] == []
     path.write_text(trace([kernel("nvjet", 0, 80), *marks], world_size=16))
-    (note,) = answer("timeline", "--measured", path, "--against", flat)["notes"]
+    (note,) = answer("simulate", "--measured", path, "--against", flat)["notes"]
     assert note == "The trace is of a run on 16 accelerators, the plan is for 8."
-    assert run("timeline", "--measured", path, "--out", tmp_path / "out.json").exit_code == 2  # it marks no passes
+    assert run("simulate", "--measured", path, "--out", tmp_path / "out.json").exit_code == 2  # it marks no passes
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_flags_that_do_nothing_are_refused(
     arguments: tuple[object, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert why in refused("timeline", *arguments)
+    assert why in refused("simulate", *arguments)
 
 
 def test_the_plan_is_the_one_that_was_measured(plan: Path, tmp_path: Path) -> None:
-    told = refused("timeline", "--measured", *write_dump(tmp_path, dump_of("interleaved"), vp=2), "--against", plan)
+    told = refused("simulate", "--measured", *write_dump(tmp_path, dump_of("interleaved"), vp=2), "--against", plan)
     assert "has 32 forward passes, and the schedule of the plan has 16" in told
 
 
@@ -160,5 +160,5 @@ def test_no_measured_file_is_written_over(tmp_path: Path) -> None:
     paths = write_dump(tmp_path, dump_of("1f1b"))
     before = paths[0].read_bytes()
     for flag in ("--stages-out", "--out", "--json"):
-        assert run("timeline", "--measured", *paths, flag, paths[0], "--force").exit_code == 2
+        assert run("simulate", "--measured", *paths, flag, paths[0], "--force").exit_code == 2
         assert paths[0].read_bytes() == before

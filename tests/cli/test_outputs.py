@@ -110,13 +110,13 @@ def test_a_text_of_a_table_is_no_formula() -> None:
     assert table_text([row]).splitlines() == ["a,b,c,d,e,f", "'=1+1,'@x,'-1,-1.5,x=1,"]
 
 
-MEASURED: Final = (*COMMANDS["timeline --measured"][0], "--stages-out", "both")
+MEASURED: Final = (*COMMANDS["simulate --measured"][0], "--stages-out", "both")
 PAIRS: Final = {
     "export": (("export", "fully-sharded.json", "--to", "torchtitan", "--out", "both"), "both", "--json"),
     "export, beside": (("export", "fully-sharded.json", "--to", "deepspeed", "--out", "a.sh"), "a.json", "--json"),
     "plan": ((*COMMANDS["plan"][0], "--export", "megatron-lm=both"), "both", "--json"),
     "plan, beside": ((*COMMANDS["plan"][0], "--export", "accelerate=a.sh"), "a.yaml", "--json"),
-    **{f"timeline {flag}": (MEASURED, "both", flag) for flag in ("--json", "--out", "--html", "--svg")},
+    **{f"simulate {flag}": (MEASURED, "both", flag) for flag in ("--json", "--out", "--html", "--svg")},
     **{f"pareto {flag}": ((*COMMANDS["pareto"][0], "--csv", "both"), "both", flag) for flag in ("--json", "--html")},
 }
 """Commands with an output, its file, and the flag of another output."""

@@ -1,4 +1,4 @@
-"""``shardplan timeline``."""
+"""``shardplan simulate``: the step as a trace, a page and a picture; its record; its former name."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_plan_as_a_trace(plan: Path, tmp_path: Path) -> None:
     out = tmp_path / "step.json"
-    shown = run("timeline", plan, "--out", out)
+    shown = run("simulate", plan, "--out", out)
     assert shown.exit_code == 0
     assert str(out.name) in unwrapped(shown.stdout).replace(" ", "")
     trace = json.loads(out.read_text())
     assert {each["pid"] for each in trace["traceEvents"]} == {1, 2, 3, 4}
     simulated = answer("simulate", plan)
     assert trace["otherData"]["step_time_s"] == simulated["step_time_s"]
-    assert run("timeline", plan, "--out", out).exit_code == 0  # a trace of ours is replaced
+    assert run("simulate", plan, "--out", out).exit_code == 0  # a trace of ours is replaced
 
 
 def test_the_record_agrees_with_estimate_and_simulation(plan: Path) -> None:
-    record, simulated = answer("timeline", plan), answer("simulate", plan)
+    record = answer("simulate", plan)
     estimated = json.loads(plan.read_text())["plans"][0]
-    assert record["step_time_s"] == simulated["step_time_s"]
     assert sum(record["breakdown_s"].values()) == pytest.approx(record["step_time_s"], rel=1e-12)
     peaks = [rank["peak_memory_bytes"] for rank in record["ranks"]]
     assert max(peaks) == record["peak_memory"]["bytes"] == pytest.approx(estimated["peak_memory_bytes"], rel=1e-9)
@@ -43,26 +42,31 @@ def test_the_record_agrees_with_estimate_and_simulation(plan: Path) -> None:
     assert {each["bound"] for each in record["layer"]} <= {"matmul rate", "memory", "network", "launch"}
 
 
+def test_the_former_name_still_works_and_is_not_listed(plan: Path) -> None:
+    assert run("timeline", plan).stdout == run("simulate", plan).stdout
+    assert "timeline" not in run("--help").stdout
+
+
 def test_one_screen_says_where_time_and_memory_go(plan: Path) -> None:
-    text = unwrapped(run("timeline", plan).stdout)
+    text = unwrapped(run("simulate", plan).stdout)
     for expected in ("forward", "bubble", "optimizer", "critical path", "at the peak", "micro-batches 0 to 3"):
         assert expected in text
 
 
 def test_jitter_and_another_schedule(plan: Path) -> None:
-    calm = answer("timeline", plan)
-    first, again = (answer("timeline", plan, "--jitter", "0.1", "--seed", 1) for _ in range(2))
+    calm = answer("simulate", plan)
+    first, again = (answer("simulate", plan, "--jitter", "0.1", "--seed", 1) for _ in range(2))
     assert first == again != calm
-    slow = answer("timeline", plan, "--slow-rank", "1=3")
+    slow = answer("simulate", plan, "--slow-rank", "1=3")
     assert slow["slowest_rank"] == 1  # it works longest, and waits least
     assert slow["ranks"][1]["bubble_rate"] < calm["ranks"][1]["bubble_rate"]
-    assert "ZB-H1" in answer("timeline", plan, "--schedule", "zb-h1")["title"]
+    assert "ZB-H1" in answer("simulate", plan, "--schedule", "zb-h1")["title"]
 
 
 def test_times_of_a_case(tmp_path: Path) -> None:
     """8 x 3 s of work, and 3 x 3 s to fill and drain; no plan, no memory."""
     out = tmp_path / "step.json"
-    record = answer("timeline", "--times", case(tmp_path), "--out", out)
+    record = answer("simulate", "--times", case(tmp_path), "--out", out)
     assert record["step_time_s"] == 33
     assert record["peak_memory"] is None
     assert record["breakdown_s"] == {"forward": 8.0, "backward": 16.0, "bubble": 9.0}
@@ -73,16 +77,16 @@ def test_a_page_and_a_picture(plan: Path, tmp_path: Path) -> None:
     files = {flag: tmp_path / f"step.{flag}" for flag in ("html", "svg")}
     arguments = [each for flag, file in files.items() for each in (f"--{flag}", file)]
     for _ in range(2):  # files of ours are replaced
-        assert run("timeline", plan, *arguments).exit_code == 0
+        assert run("simulate", plan, *arguments).exit_code == 0
     assert files["html"].read_text().startswith("<!doctype html>")
     assert files["svg"].read_text().startswith("<svg ")
     files["svg"].write_text("<svg></svg>")
-    assert run("timeline", plan, *arguments).exit_code == 2
-    assert "file of its own" in refused("timeline", plan, "--html", tmp_path / "one", "--svg", tmp_path / "one")
+    assert run("simulate", plan, *arguments).exit_code == 2
+    assert "file of its own" in refused("simulate", plan, "--html", tmp_path / "one", "--svg", tmp_path / "one")
 
 
 def test_a_trace_on_standard_output(tmp_path: Path) -> None:
-    shown = run("timeline", "--times", case(tmp_path), "--out", "-")
+    shown = run("simulate", "--times", case(tmp_path), "--out", "-")
     assert json.loads(shown.stdout)["traceEvents"]
 
 
@@ -90,9 +94,9 @@ def test_a_trace_on_standard_output(tmp_path: Path) -> None:
 def test_no_other_page_or_picture_is_lost(plan: Path, tmp_path: Path, flag: str, kind: str) -> None:
     other = tmp_path / "mine"
     other.write_text("<svg><title>mine</title></svg>")
-    assert f"which exists and is not {kind}" in refused("timeline", plan, flag, other)
+    assert f"which exists and is not {kind}" in refused("simulate", plan, flag, other)
     assert "mine" in other.read_text()
-    assert run("timeline", plan, flag, other, "--force").exit_code == 0
+    assert run("simulate", plan, flag, other, "--force").exit_code == 0
     assert "shardplan" in other.read_text()
 
 
@@ -106,10 +110,10 @@ def test_files_that_cannot_be_written(plan: Path, tmp_path: Path) -> None:
         (plan, "which this command reads"),
         ("", "it is empty"),
     ):
-        assert why in refused("timeline", plan, "--out", out)
+        assert why in refused("simulate", plan, "--out", out)
     assert other.read_text() == "mine"
-    assert run("timeline", plan, "--out", other, "--force").exit_code == 0
-    both = run("timeline", plan, "--out", "-", "--json", "-")
+    assert run("simulate", plan, "--out", other, "--force").exit_code == 0
+    both = run("simulate", plan, "--out", "-", "--json", "-")
     assert both.exit_code == 2
 
 
@@ -117,9 +121,9 @@ def test_files_that_cannot_be_written(plan: Path, tmp_path: Path) -> None:
 def test_files_that_are_no_plan(tmp_path: Path, content: str) -> None:
     file = tmp_path / "plan.json"
     file.write_text(content)
-    assert "hint" in refused("timeline", file, "--out", tmp_path / "step.json")
+    assert "hint" in refused("simulate", file, "--out", tmp_path / "step.json")
     assert not (tmp_path / "step.json").exists()
-    assert run("timeline").exit_code == 2
+    assert run("simulate").exit_code == 2
 
 
 def test_numbers_as_ranges() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shardplan.base.fields import replace
-from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
@@ -26,36 +26,48 @@ QUESTION = Question(
 PLAN = Plan(tp=2, pp=2, sharding="zero1")
 
 
-def estimate(*errors: float) -> Estimate:
-    """The plan, where the nearest runs were off by ``errors``: predicted over measured, less one."""
+INSIDE, ABOVE, BELOW = 1 / 1.19 - 1, 1 / 1.21 - 1, 1 / 0.89 - 1
+"""Errors (predicted over measured, less one) of runs that a band of -10 to +20 % holds, and of those it does not."""
+
+
+def line(*errors: float) -> TruthLine:
+    """The plan, where the nearest runs were off by ``errors``."""
     made = estimate_plan(QUESTION, PLAN)
-    near = (replace(run, left_out_error=error) for run, error in zip(made.evidence, errors, strict=False))
-    return replace(made, not_measured=None, step_time_p10=made.step_time * 0.9, step_time_p90=made.step_time * 1.2,
-                   evidence=tuple(near))  # fmt: skip
+    near = tuple(
+        replace(made.evidence[0], id=f"run-{place}", left_out_error=error) for place, error in enumerate(errors)
+    )
+    told = replace(made, not_measured=None, step_time_p10=made.step_time * 0.9, step_time_p90=made.step_time * 1.2,
+                   evidence=near[:3])  # fmt: skip
+    return TruthLine(estimate=told, simulation=None, near=near)
 
 
 @pytest.mark.parametrize(
     ("errors", "sureness", "words"),
     [
-        ((0.0, 0.0, 0.0), "sure", "nearest measured run 0.0 % off"),
-        ((1 / 0.91 - 1, 0.05, 0.0), "sure", "nearest measured run +9.9 % off"),
-        ((1 / 1.19 - 1,), "sure", "nearest measured run -16.0 % off"),
-        ((1 / 0.89 - 1,), "unsure", "nearest measured run +12.4 % off, outside this band"),
-        ((1 / 1.21 - 1,), "unsure", "nearest measured run -17.4 % off, outside this band"),
-        ((0.0, 1 / 0.88 - 1), "sure", "nearest measured run 0.0 % off"),
-        ((0.0, 0.69), "unsure", "nearest measured run 0.0 % off, another near one +69.0 %, outside this band"),
+        ((0.0,) * 10, "sure", "nearest measured run 0.0 % off · 10 of the nearest 10 inside"),
+        ((INSIDE, *[1 / 0.91 - 1] * 9), "sure", "nearest measured run -16.0 % off · 10 of the nearest 10 inside"),
+        ((0.0, *[ABOVE] * 2, *[BELOW] * 2, *[0.0] * 5), "sure", "· 6 of the nearest 10 inside"),
+        ((0.0, *[ABOVE] * 2, *[BELOW] * 3, *[0.0] * 4), "unsure", "· 5 of the nearest 10 inside"),
+        ((1 / 0.82 - 1, *[0.0] * 9), "sure", "nearest measured run +22.0 % off · 9 of the nearest 10 inside"),
+        ((1 / 0.80 - 1, *[0.0] * 9), "unsure", "nearest measured run +25.0 % off, far outside"),
+        ((1 / 1.45 - 1, *[0.0] * 9), "unsure", "nearest measured run -31.0 % off, far outside"),
+        ((0.0, 0.69, *[0.0] * 8), "sure", "0.0 % off, another near one +69.0 %, far outside"),
         ((), "sure", "no measured run is near"),
     ],
 )
-def test_runs_near_to_the_question_that_lie_outside_its_band_make_it_unsure(
-    errors: tuple[float, ...], sureness: str, words: str
-) -> None:
-    """A band of -10 to +20 %: a run that took 9 % less than predicted is inside, one that took 21 % more is not."""
-    truth = TruthLine(estimate=estimate(*errors), simulation=None)
+def test_near_runs_that_deny_the_band_make_it_unsure(errors: tuple[float, ...], sureness: str, words: str) -> None:
+    """A band of -10 to +20 % that states to hold 8 of 10: 6 of 10 may be chance, and a run twice as far out is not."""
+    truth = line(*errors)
     assert truth.sureness == sureness
     assert words in truth.text
-    assert ("outside" in truth.text) == ("outside" in words)
     assert truth.record["sureness"] == sureness
+    assert len(truth.record["missed_runs"]) == sum(error in (ABOVE, BELOW) or abs(error) > 0.2 for error in errors)
+
+
+def test_as_many_runs_are_asked_as_are_said() -> None:
+    truth = truth_of(QUESTION, estimate_plan(QUESTION, PLAN))
+    assert len(truth.near) == len({run.id for run in truth.near}) == truth.record["num_near_runs"] == 10
+    assert truth.near[:3] == truth.estimate.evidence
 
 
 def test_the_error_of_the_nearest_run_is_that_of_the_page_on_trust() -> None:

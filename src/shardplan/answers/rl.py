@@ -15,8 +15,8 @@ from shardplan.answers.document import (
     Part,
     RowTable,
 )
-from shardplan.answers.plans import asked_record, plan_record, plan_text, rounded, whole_percent
-from shardplan.base.units import format_bytes, format_time
+from shardplan.answers.plans import asked_record, plan_record, plan_text, whole_percent
+from shardplan.base.units import format_bytes, format_time, short_count
 from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import sentence, signed_percent
 from shardplan.rl.accuracy import band_of, nearest
@@ -80,7 +80,7 @@ COLUMNS: Final = (
     Column("switch_s", None, phase_time("switch")),
     Column("idle_train", "trainer idle", lambda plan: plan.cycle.idle("trainer"), whole_percent),
     Column("idle_rollout", "generation idle", lambda plan: plan.cycle.idle("rollout"), whole_percent),
-    Column("tokens_per_s", "tokens/s", lambda plan: plan.tokens_per_second, rounded, rank=1),
+    Column("tokens_per_s", "tokens/s", lambda plan: plan.tokens_per_second, short_count, rank=1),
     Column("", "generation layout", layout_text, is_text=True, rank=3),
     Column("rollout_tp", None, lambda plan: plan.pool.engine.replica.tp),
     Column("rollout_pp", None, lambda plan: plan.pool.engine.replica.pp),
@@ -201,7 +201,7 @@ def rl_head(task: RlTask, given: Sequence[str]) -> list[Line]:
 def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
     if best is None:
         return [Line("No placement has a plan that fits.", "Too big", "bad")]
-    rate = f"{best.tokens_per_second:,.0f} tokens/s"
+    rate = f"{short_count(best.tokens_per_second)} tokens/s"
     band = band_of(best)
     span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
     text = (

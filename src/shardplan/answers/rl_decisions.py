@@ -10,7 +10,7 @@ from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.plans import asked_record, rounded, whole_percent
 from shardplan.answers.rl import phase_time, phases_chart, rl_document, rl_head, split, task_record, title
-from shardplan.base.units import format_bytes, format_time
+from shardplan.base.units import format_bytes, format_time, short_count
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.texts.answer import money_text, signed_percent
@@ -71,7 +71,7 @@ STEP: Final = (
     Column("change", "change", lambda variant: variant.change, lambda change: signed_percent(change, 0)),
     Column("generation_s", "generation", of_best(phase_time("generation")), format_time, rank=2),
     Column("training_s", "training", of_best(phase_time("update")), format_time, rank=2),
-    Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), rounded, rank=1),
+    Column("tokens_per_s", "tokens/s", of_best(lambda plan: plan.tokens_per_second), short_count, rank=1),
 )
 """Columns of steps that differ in one respect: the best plan of each."""
 SIZES: Final = (

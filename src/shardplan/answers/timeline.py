@@ -1,4 +1,4 @@
-"""The answers of ``simulate`` and ``timeline``: what every rank does in a simulated step, and where its time goes."""
+"""The answer of ``simulate``: what every stage does in a simulated step, where its time goes, and what it holds."""
 
 from __future__ import annotations
 
@@ -16,53 +16,50 @@ from shardplan.reports.breakdown import Share
 from shardplan.reports.texts.answer import more_or_less, percent
 from shardplan.simulation.events import CHUNK
 from shardplan.simulation.exchanges import ReplicaSteps
-from shardplan.simulation.plan import SimulatedPlan
+from shardplan.simulation.plan import SimulatedPlan, timeline_of
 from shardplan.simulation.step import SimulatedStep
 from shardplan.simulation.timeline import EVENT_KINDS, PIPELINE_KINDS, AlivePart, MemoryTrace, StepTimeline
 
 MOST_RANKS: Final = 8
-"""Rows of the table of ranks; the record has all of them."""
+"""Rows of a table of measured ranks; the record has all of them."""
 MOST_SIMULATED: Final = 64
-"""Rows of that of ``simulate``."""
+"""Rows of that of a simulation."""
 LEAST_SHARE: Final = 0.0005
 """Kinds of event below this share of the step are left out."""
 WORK: Final = {EVENT_KINDS[kind] for kind in PIPELINE_KINDS}
 ROOM_FOR_SHARES: Final = 7
 
 
-def simulated_plan_document(simulated: SimulatedPlan) -> AnswerDocument:
-    """Of a plan, whose step time includes what comes once a step."""
-    steps, step_time = simulated.replicas, simulated.step_time
-
-    def record() -> dict[str, Any]:
-        entries = _simulation(simulated.step, simulated.closed_form_time)
-        whole = {"step_time_s": step_time, "pipeline_time_s": simulated.step.step_time}
-        named = {"schedule": simulated.schedule.name, **entries, **whole, "bubble_rate": simulated.bubble_rate}
-        return {**named, **_replicas(steps), "plan": plain(simulated.plan)}
-
+def simulated_plan_document(
+    simulated: SimulatedPlan, timeline: StepTimeline | None = None, written: Sequence[str] = ()
+) -> AnswerDocument:
+    """Of a plan, whose step time includes what comes once a step. ``written``: files that show the step."""
+    shown, closed = timeline or timeline_of(simulated), simulated.closed_form_time
+    named = {"schedule": simulated.schedule.name, "bubble_rate": simulated.bubble_rate, "plan": plain(simulated.plan)}
     return AnswerDocument(
         name="simulation",
-        verdict=_verdict(simulated.schedule, steps, step_time, simulated.closed_form_time),
-        parts=[_activity(steps.step, step_time)],
-        record=record,
+        verdict=_verdict(simulated.schedule, simulated.replicas, simulated.step_time, closed),
+        parts=_parts(simulated.step, shown, written),
+        record=lambda: _record(simulated.replicas, shown, closed) | named,
     )
 
 
 def simulated_case_document(
-    schedule: Schedule, steps: ReplicaSteps, closed_form_time: float | None, *, has_transfers: bool
+    schedule: Schedule,
+    steps: ReplicaSteps,
+    timeline: StepTimeline,
+    closed_form_time: float | None,
+    *,
+    has_transfers: bool,
+    written: Sequence[str] = (),
 ) -> AnswerDocument:
     """Of a case with times of its own; the schedule's formula leaves out transfers."""
+    source = "The formula of the schedule" + ", without transfers," * has_transfers
     return AnswerDocument(
         name="simulation",
-        verdict=_verdict(
-            schedule,
-            steps,
-            steps.step.step_time,
-            closed_form_time,
-            source="The formula of the schedule" + ", without transfers," * has_transfers,
-        ),
-        parts=[_activity(steps.step, steps.step.step_time)],
-        record=lambda: _simulation(steps.step, closed_form_time) | _replicas(steps),
+        verdict=_verdict(schedule, steps, steps.step.step_time, closed_form_time, source=source),
+        parts=_parts(steps.step, timeline, written),
+        record=lambda: _record(steps, timeline, closed_form_time),
     )
 
 
@@ -96,15 +93,17 @@ def _verdict(
     return [headline, *(Line(text, indent=2) for text in texts)]
 
 
-def _activity(step: SimulatedStep, step_time: float) -> Part:
+def _stages(step: SimulatedStep, timeline: StepTimeline) -> Part:
     """A row for every stage; shares are of the whole step."""
-    columns = (
+    whole, peaks = timeline.step_time or 1.0, [trace.peak_bytes for trace in timeline.memory]
+    columns = [
         Column("", "stage", lambda row: row[0]),
         Column("", "passes", lambda row: row[1].busy_time, format_time),
         Column("", "waits", lambda row: row[1].idle_time, format_time),
-        Column("", "share", lambda row: row[1].idle_time / (step_time or 1.0), percent, rank=1),
+        Column("", "share", lambda row: row[1].idle_time / whole, percent, rank=1),
         Column("", "in flight", lambda row: row[1].peak_in_flight),
-    )
+    ]
+    columns += [Column("", "peak memory", lambda row: peaks[row[0]], format_bytes)] if peaks else []
     table = RowTable([*enumerate(step.ranks[:MOST_SIMULATED])], columns)
     note = "share: of the step that a stage waits; in flight: passes through a chunk whose activations are kept"
     return Part("Stages", [table, *more_stages(len(step.ranks), MOST_SIMULATED)], note)
@@ -115,19 +114,6 @@ def more_stages(number: int, shown: int) -> list[Line]:
     return [Line(f"{number - shown} more stages: --json - lists all.", tone="quiet")] if number > shown else []
 
 
-def _simulation(step: SimulatedStep, closed_form_time: float | None) -> dict[str, Any]:
-    """``ranks``: busy and idle seconds of the step, and chunk passes in flight, of every rank."""
-    return {
-        "step_time_s": step.step_time,
-        "bubble_rate": step.bubble_rate,
-        "ranks": [
-            {"busy_s": rank.busy_time, "idle_s": rank.idle_time, "peak_in_flight": rank.peak_in_flight}
-            for rank in step.ranks
-        ],
-        "closed_form_step_time_s": closed_form_time,
-    }
-
-
 def _replicas(steps: ReplicaSteps) -> dict[str, Any]:
     """Which of several replicas is slowest, and how long others wait for it; nothing of a single one."""
     if steps.count == 1:
@@ -135,8 +121,8 @@ def _replicas(steps: ReplicaSteps) -> dict[str, Any]:
     return {"replicas": {"number": steps.count, "slowest": steps.slowest, "longest_wait_s": steps.longest_wait}}
 
 
-def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> AnswerDocument:
-    """The whole answer. ``written``: files that show the step."""
+def _parts(step: SimulatedStep, timeline: StepTimeline, written: Sequence[str]) -> list[Part]:
+    """Where the time goes, the stages, and what the fullest holds; then the files that show the step."""
     # A bar for every kind of event, and the largest parts of the critical path
     whole, split = timeline.step_time, timeline.split(timeline.busiest)
     shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
@@ -145,14 +131,8 @@ def timeline_document(timeline: StepTimeline, written: Sequence[str] = ()) -> An
     if timeline.num_ranks > 1:
         blocks.append(_path(timeline.critical_split))
     slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
-    parts = [Part("Step", blocks, f"where the time goes{slowest}"), _ranks(timeline), *_peak_parts(timeline)]
-    last = parts.pop()
-    return AnswerDocument(
-        name="timeline",
-        verdict=[Line(f"{timeline.title}: {format_time(timeline.step_time)} a step", tone="good")],
-        parts=[*parts, last._replace(blocks=[*last.blocks, *written_lines(written)])],
-        record=lambda: _record(timeline),
-    )
+    parts = [Part("Step", blocks, f"where the time goes{slowest}"), _stages(step, timeline), *_peak_parts(timeline)]
+    return [*parts[:-1], parts[-1]._replace(blocks=[*parts[-1].blocks, *written_lines(written)])]
 
 
 def written_lines(files: Sequence[str]) -> list[Line]:
@@ -171,20 +151,6 @@ def _path(path: Mapping[str, float]) -> Line:
     return Line(f"The critical path: {joined(shares)}.")
 
 
-def _ranks(timeline: StepTimeline) -> Part:
-    """Waiting and peak memory of every stage."""
-    rates = timeline.bubble_rates.tolist()
-    columns = [Column("", "stage"), Column("", "waits", lambda rank: rates[rank], percent)]
-    if timeline.memory:
-        columns += [
-            Column("", "peak memory", lambda rank: timeline.memory[rank].peak_bytes, format_bytes),
-            Column("", "at", lambda rank: timeline.memory[rank].peak_time, format_time, rank=1),
-        ]
-    table = RowTable(range(min(timeline.num_ranks, MOST_RANKS)), columns)
-    note = "waits: share of the step; on the slowest stage it is the pipeline bubble"
-    return Part("Stages", [table, *more_stages(timeline.num_ranks, MOST_RANKS)], note)
-
-
 def _peak_parts(timeline: StepTimeline) -> list[Part]:
     """What the fullest rank holds at its peak."""
     rank = _fullest_rank(timeline)
@@ -193,8 +159,8 @@ def _peak_parts(timeline: StepTimeline) -> list[Part]:
     trace = timeline.memory[rank]
     when = f"{format_bytes(trace.peak_bytes)} on {timeline.rank_names[rank]} after {format_time(trace.peak_time)}"
     columns = (
-        Column("", "bytes", lambda row: row[0], format_bytes),
         Column("", "what", lambda row: row[1], is_text=True),
+        Column("", "bytes", lambda row: row[0], format_bytes),
     )
     return [Part("Memory", [RowTable(_together(trace.at_peak), columns)], f"at the peak, {when}")]
 
@@ -226,23 +192,36 @@ def _fullest_rank(timeline: StepTimeline) -> int | None:
     return int(np.argmax([trace.peak_bytes for trace in timeline.memory])) if timeline.memory else None
 
 
-def _record(timeline: StepTimeline) -> dict[str, Any]:
-    """``breakdown_s`` is that of the slowest rank and sums to the step time; without a plan there is no memory."""
-    fullest, rates = _fullest_rank(timeline), timeline.bubble_rates.tolist()
+def _record(steps: ReplicaSteps, timeline: StepTimeline, closed_form_time: float | None) -> dict[str, Any]:
+    """``ranks``: busy and idle seconds, chunk passes in flight, and memory where a plan says it, of every stage.
+
+    ``breakdown_s`` is that of the slowest stage and sums to the step time.
+    """
+    fullest, step, rates = _fullest_rank(timeline), steps.step, timeline.bubble_rates.tolist()
     ranks: list[dict[str, Any]] = [
-        {"name": name, "bubble_rate": rate} for name, rate in zip(timeline.rank_names, rates, strict=True)
+        {
+            "name": name,
+            "busy_s": rank.busy_time,
+            "idle_s": rank.idle_time,
+            "bubble_rate": rate,
+            "peak_in_flight": rank.peak_in_flight,
+        }
+        for name, rank, rate in zip(timeline.rank_names, step.ranks, rates, strict=True)
     ]
-    for rank, trace in zip(ranks, timeline.memory, strict=False):
-        rank |= {"peak_memory_bytes": trace.peak_bytes, "peak_memory_time_s": trace.peak_time}
+    for row, trace in zip(ranks, timeline.memory, strict=False):
+        row |= {"peak_memory_bytes": trace.peak_bytes, "peak_memory_time_s": trace.peak_time}
     return {
         "title": timeline.title,
         "step_time_s": timeline.step_time,
         "pipeline_time_s": timeline.pipeline_time,
+        "closed_form_step_time_s": closed_form_time,
+        "bubble_rate": step.bubble_rate,
         "slowest_rank": timeline.busiest,
         "breakdown_s": timeline.split(timeline.busiest),
         "critical_path_s": timeline.critical_split,
         "num_events": len(timeline.events),
         "ranks": ranks,
+        **_replicas(steps),
         "peak_memory": None if fullest is None else _peak_record(fullest, timeline.memory[fullest]),
         "layer": plain(timeline.layer),
     }

@@ -156,6 +156,11 @@ def format_count(count: float) -> str:
     """Number of things: exact up to 99,999 (with separators), then three digits and ``k``, ``M``, ``B`` or ``T``."""
     if not math.isfinite(count) or (abs(count) < 100_000 and float(count).is_integer()):
         return f"{count:,.0f}"
+    return short_count(count)
+
+
+def short_count(count: float) -> str:
+    """Number of things with three digits and ``k``, ``M``, ``B`` or ``T``: in columns, where sizes differ."""
     for limit, factor, suffix in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "B")):
         if abs(count) < limit * 0.9995:
             return f"{_three_digits(count / factor)}{suffix}"

@@ -95,6 +95,8 @@ class CommandGroup(TyperGroup):
 
     OTHERWISE: Mapping[str, str] = {}
     """Commands by the words that people type for them, folded."""
+    RENAMED: Mapping[str, str] = {}
+    """Commands by a former name, which still works and which help does not list."""
 
     def __init__(self, **settings: Any) -> None:
         """As typer's."""
@@ -119,7 +121,8 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's, with our words for a name that is none."""
+        """As typer's, with former names, and our words for a name that is none."""
+        args = [self.RENAMED.get(args[0], args[0]), *args[1:]] if args else args
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             shown = [name for name, command in self.commands.items() if not command.hidden]
             group = "" if ctx.parent is None else f" {ctx.info_name}"

@@ -142,21 +142,12 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions",
     ),
     "simulate": CommandEntry(
-        "Simulate a step event by event: when each stage computes and waits, and the memory it uses.",
+        "Simulate a step event by event: what each stage does and waits for at every moment, and the memory it holds.",
         (
             "shardplan simulate examples/plans.json --pick 2 --jitter 0.02 --seed 1",
-            "shardplan simulate examples/plans.json --schedule breadth-first",
+            "shardplan simulate examples/plans.json --schedule breadth-first --out step.json --html step.html",
             "shardplan simulate --times examples/step-times.json --json -",
-        ),
-        "steps",
-    ),
-    "timeline": CommandEntry(
-        "Show one step: what every rank does at every moment, and what its memory holds.",
-        (
-            "shardplan timeline examples/plans.json --out step.json --html step.html --svg step.svg",
-            "shardplan timeline examples/plans.json --schedule breadth-first --out step.json",
-            "shardplan timeline --times examples/step-times.json --json -",
-            "shardplan timeline --measured examples/measured-step.csv",
+            "shardplan simulate --measured examples/measured-step.csv",
         ),
         "steps",
     ),
@@ -220,8 +211,7 @@ TITLES: Final = {
     "What everyone needs": (
         *("plan", "estimate", "compare", "audit", "export", "budget", "scale", "fit", "whatif", "serve"),
     ),
-    "More decisions": ("sensitivity", "pareto", "rl", "resume", "sweep", "plot"),
-    "One step": ("simulate", "timeline"),
+    "More decisions": ("sensitivity", "pareto", "rl", "resume", "simulate", "sweep", "plot"),
     "How sure it is": ("validate", "calibrate", "profiles"),
     "What is built in": ("models", "clusters", "accelerators", "stacks", "examples"),
     "Research": ("published", "schedules"),
@@ -240,7 +230,7 @@ OTHERWISE: Final = words(
         "whatif": "change what-if scenario",
         "sensitivity": "elasticity bottleneck",
         "rl": "grpo ppo rlhf post-train posttrain",
-        "timeline": "trace gantt",
+        "simulate": "trace gantt simulation step",
         "serve": "web app ui gui server dashboard",
         "published methods": "methods",
         "published study": "study",
@@ -254,6 +244,8 @@ OTHERWISE: Final = words(
     }
 )
 """Commands by what else they are called."""
+RENAMED: Final = {"timeline": "simulate"}
+"""Former names of commands, which still work."""
 
 
 class Commands(CommandGroup):
@@ -262,6 +254,7 @@ class Commands(CommandGroup):
     ENTRIES = COMMANDS
     TITLES = TITLES
     OTHERWISE = OTHERWISE
+    RENAMED = RENAMED
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # it always exits
         """Runs a command and exits."""

@@ -1,8 +1,8 @@
-"""``shardplan simulate`` and ``timeline``: one step event by event, and the files that show it."""
+"""``shardplan simulate``: one step event by event, and the files that show it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ from shardplan.inputs.readers.typed import number, whole
 from shardplan.inputs.routing import MOST_RATIO
 
 if TYPE_CHECKING:
+    from shardplan.answers.document import AnswerDocument
     from shardplan.estimation.question import Question
     from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.exchanges import Replicas
@@ -30,41 +31,12 @@ if TYPE_CHECKING:
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
 
-PlanArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="PLAN.json", show_default=False, help="A plan file that `plan` or `estimate` wrote."),
-]
-
 
 def _disturbance_of(step: StepForm) -> Disturbance:
     """What the flags of jitter and of slow ranks say. Raises InputError."""
     from shardplan.simulation.step import Disturbance
 
     return Disturbance(jitter=step.jitter, seed=step.seed, slowdown=_slow(step.slow_rank, "--slow-rank"))
-
-
-@with_flags
-def simulate(*, output: OutputFlags, plan: PlanArgument = None, step: StepForm, wanted: SimulateForm) -> int:
-    """Simulate a step event by event: when each stage computes and waits, and the memory it uses.
-
-    The times are those of the estimate, pass by pass. The step time of the estimate is shown for comparison.
-    """
-    target = output.checked_target(plan, step.times, step.stages)
-    disturbance, several, uneven = _disturbance_of(step), _replicas(wanted), wanted.expert_imbalance
-    _check_one_given(plan, step.times)
-    if step.times is not None:
-        _refuse_imbalance("--times", uneven)
-        return _case(step, target, disturbance=disturbance, replicas=several)
-    assert plan is not None
-    if step.stages is not None:
-        _refuse_imbalance("--stages", uneven)
-    imbalance = None
-    if uneven is not None:
-        imbalance = number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
-    simulated = _plan_of_file(plan, step, disturbance, replicas=several, expert_imbalance=imbalance)
-    from shardplan.answers.timeline import simulated_plan_document
-
-    return show_document(simulated_plan_document(simulated), target)
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
@@ -115,18 +87,20 @@ def _check_one_given(plan: Path | None, times: Path | None) -> None:
         )
 
 
-def _case(flags: StepForm, target: JsonTarget, *, disturbance: Disturbance, replicas: Replicas) -> int:
+def _case(flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas) -> AnswerDocument:
     """Simulates a case. Raises InputError where flags of plans are given too."""
     from shardplan.answers.timeline import simulated_case_document
     from shardplan.simulation.exchanges import simulate_replicas
+    from shardplan.simulation.plan import timeline_of_times
     from shardplan.simulation.step import closed_form_step_time
     from shardplan.simulation.step import simulate as simulated_step
 
     named, at, times = _case_of_file(flags)
     steps = simulate_replicas(lambda each: simulated_step(named, at, times, each), disturbance, replicas)
-    closed = closed_form_step_time(named, at, times)
-    has_transfers = bool(times.transfer.any())
-    return show_document(simulated_case_document(named, steps, closed, has_transfers=has_transfers), target)
+    shown = timeline_of_times(named, steps.step, times)
+    _draw(shown, drawings)
+    closed, has_transfers = closed_form_step_time(named, at, times), bool(times.transfer.any())
+    return simulated_case_document(named, steps, shown, closed, has_transfers=has_transfers, written=drawings.written)
 
 
 def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
@@ -232,45 +206,58 @@ FilesArgument = Annotated[
 
 
 @with_flags
-def timeline(
+def simulate(
     *,
     output: OutputFlags,
     drawn: DrawingFlags,
     measured: MeasuredFlags,
     files: FilesArgument = None,
     step: StepForm,
+    wanted: SimulateForm,
 ) -> int:
-    """Show one step: what every rank does at every moment, and what its memory holds.
+    """Simulate a step event by event: what each stage does and waits for at every moment, and the memory it holds.
 
-    The step is simulated with the times and bytes of the estimate. With --times there is no memory.
+    The times and bytes are those of the estimate, whose step time is shown for comparison. With --times there is no
+    memory.
     """
     drawings = AnswerFiles(output, drawn)
     drawings.check(*(files or ()), step.times, step.stages)
-    disturbance = _disturbance_of(step)
+    disturbance, several = _disturbance_of(step), _replicas(wanted)
     if measured.measured:
-        others = {
-            "--times": step.times is not None,
-            "--stages": step.stages is not None,
-            "--jitter": disturbance.jitter > 0,
-            "--slow-rank": bool(step.slow_rank),
-        }
-        _check_measured(files or [], measured, step, others)
-        return _measured_timeline(files or [], measured, step, drawings)
+        _check_measured(files or [], measured, step, wanted)
+        return _measured_step(files or [], measured, step, drawings)
     measured.check_unused()
     plan = _only(files or [])
     _check_one_given(plan, step.times)
-    if step.times is not None:
-        shown = _of_case(step, disturbance)
+    if plan is None:
+        _refuse_imbalance("--times", wanted.expert_imbalance)
+        document = _case(step, drawings, disturbance=disturbance, replicas=several)
     else:
-        from shardplan.simulation.plan import timeline_of
-
-        assert plan is not None
-        shown = timeline_of(_plan_of_file(plan, step, disturbance))
-    from shardplan.answers.timeline import timeline_document
-
-    _draw(shown, drawings)
-    document = timeline_document(shown, drawings.written)
+        document = _plan(plan, step, wanted, drawings, disturbance=disturbance, replicas=several)
     return show_document(document, drawings.answer, is_silent=drawings.are_on_stdout)
+
+
+def _plan(
+    file: Path,
+    flags: StepForm,
+    wanted: SimulateForm,
+    drawings: AnswerFiles,
+    *,
+    disturbance: Disturbance,
+    replicas: Replicas,
+) -> AnswerDocument:
+    """Simulates a plan of a plan file. Raises InputError."""
+    uneven = wanted.expert_imbalance
+    if flags.stages is not None:
+        _refuse_imbalance("--stages", uneven)
+    imbalance = None if uneven is None else number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
+    simulated = _plan_of_file(file, flags, disturbance, replicas=replicas, expert_imbalance=imbalance)
+    from shardplan.answers.timeline import simulated_plan_document
+    from shardplan.simulation.plan import timeline_of
+
+    shown = timeline_of(simulated)
+    _draw(shown, drawings)
+    return simulated_plan_document(simulated, shown, drawings.written)
 
 
 def _draw(step: StepTimeline, files: AnswerFiles) -> None:
@@ -289,7 +276,7 @@ def _draw(step: StepTimeline, files: AnswerFiles) -> None:
         files.others["svg"].write_text(timeline_svg(step))
 
 
-def _measured_timeline(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, drawings: AnswerFiles) -> int:
+def _measured_step(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, drawings: AnswerFiles) -> int:
     """Reads, compares and shows a measured step."""
     target = drawings.answer
     stages = JsonTarget(flags.stages_out, "--stages-out", kind=CSV, is_forced=target.is_forced)
@@ -313,14 +300,23 @@ def _measured_timeline(files: Sequence[Path], flags: MeasuredFlags, step: StepFo
     return show_document(document, target, is_silent=stages.is_stdout or drawings.are_on_stdout)
 
 
-def _check_measured(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, others: Mapping[str, bool]) -> None:
+def _check_measured(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, wanted: SimulateForm) -> None:
     """Refuses flags that do nothing. Raises InputError."""
     if not files:
         raise InputError(
             "--measured is given without files",
             rule="a measured step is read from files",
-            hint="give them: shardplan timeline --measured run/pp_rank_*.json --against PLAN.json",
+            hint="give them: shardplan simulate --measured run/pp_rank_*.json --against PLAN.json",
         )
+    others = {
+        "--times": step.times is not None,
+        "--stages": step.stages is not None,
+        "--jitter": step.jitter > 0,
+        "--slow-rank": bool(step.slow_rank),
+        "--slow-replica": bool(wanted.slow_replica),
+        "--replicas": wanted.replicas is not None,
+        "--expert-imbalance": wanted.expert_imbalance is not None,
+    }
     of_plan = (
         {} if flags.against is not None else {"--pick": step.pick is not None, "--schedule": step.schedule is not None}
     )
@@ -347,12 +343,3 @@ def _only(files: Sequence[Path]) -> Path | None:
             hint="give one plan file, or add --measured if these are files of a measured step",
         )
     return files[0] if files else None
-
-
-def _of_case(flags: StepForm, disturbance: Disturbance) -> StepTimeline:
-    """The step of a case."""
-    from shardplan.simulation.plan import timeline_of_times
-    from shardplan.simulation.step import simulate
-
-    named, at, times = _case_of_file(flags)
-    return timeline_of_times(named, simulate(named, at, times, disturbance), times)

@@ -15,7 +15,7 @@ from shardplan.base.fields import dataclass, in_files, replace
 from shardplan.base.units import format_bytes, format_count
 from shardplan.estimation.band import Band, band_of, features_of, shipped_errors
 from shardplan.estimation.charge import flops_convention, model_flops_per_token
-from shardplan.estimation.evidence import NearRun, near_runs
+from shardplan.estimation.evidence import NUM_NEAREST, NearRun, near_runs
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
@@ -271,7 +271,7 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         time_to_train=time,
         money=_money(question, time),
         not_measured=sure.not_measured,
-        evidence=_evidence(known, plan),
+        evidence=nearest_runs(question, known.features, plan),
         num_accelerators_idle=question.num_idle,
     )
 
@@ -282,11 +282,10 @@ def _money(question: Question, time: float | None) -> float | None:
     return None if time is None or price is None else time / SECONDS_PER_HOUR * question.num_given * price
 
 
-def _evidence(known: _Known, plan: Plan) -> tuple[NearRun, ...]:
-    """The nearest measured runs, those of a given profile among them."""
-    profile = known.question.given_profile
-    own = () if profile is None else profile.left_out_errors
-    return near_runs(known.features._replace(plan=plan), shipped_errors("time").table, own)
+def nearest_runs(question: Question, features: Features, plan: Plan, number: int = NUM_NEAREST) -> tuple[NearRun, ...]:
+    """The measured runs nearest to a question of these ``features`` with ``plan``, those of a given profile too."""
+    own = () if question.given_profile is None else question.given_profile.left_out_errors
+    return near_runs(features._replace(plan=plan), shipped_errors("time").table, own, number)
 
 
 def _reason(priced: PricedPlan) -> str | None:

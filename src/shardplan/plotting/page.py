@@ -155,6 +155,8 @@ def positions(series: Series) -> list[float | str]:
 def _add_labels(figure: Any, panel: Panel, series: Series, at: dict[str, int]) -> None:
     sides = series.label_sides or ["top right"] * len(series.labels)
     for x, y, label, side in zip(series.x, series.y, series.labels, sides, strict=False):
+        if not label:
+            continue
         is_top, is_right = side.startswith("top"), side.endswith("right")
         figure.add_annotation(
             x=_along(panel.x, x),

@@ -116,6 +116,8 @@ def _draw_points(axes: Any, series: Series, places: dict[str, int]) -> Any:
     )
     sides = series.label_sides or ["top right"] * len(series.labels)
     for at, height, label, side in zip(x, series.y, series.labels, sides, strict=False):
+        if not label:
+            continue
         is_top, is_right = side.startswith("top"), side.endswith("right")
         axes.annotate(
             label,

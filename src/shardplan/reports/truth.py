@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_time
-from shardplan.estimation.band import COMPARABLE
-from shardplan.estimation.estimate import Estimate
+from shardplan.estimation.band import COMPARABLE, features_of
+from shardplan.estimation.estimate import Estimate, nearest_runs
 from shardplan.estimation.evidence import NearRun
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
@@ -25,8 +25,14 @@ Sureness = Literal["sure", "unsure", "guess"]
 WORDS: Final[dict[Sureness, str]] = {"sure": "Sure", "unsure": "Unsure", "guess": "A guess"}
 MOST_PASSES: Final = 40_000
 """Forward passes of chunks of a step that is simulated for its line: these take about 0.15 s."""
-FAR_OUT: Final = 1.5
-"""Times the end of the band (logarithm) from which on the error of a run that is not the nearest is named."""
+NUM_NEAR: Final = 10
+"""Nearest measured runs that are held against the band, which states to hold eight of ten."""
+LEAST_HELD: Final = 0.6
+"""Share of them from which a band is doubted: one that holds 80 % holds fewer than six of ten once in 30 times."""
+FAR_OUT: Final = 2.0
+"""Times the end of the band (logarithm) from which on a run is far outside: one in a hundred of normal errors."""
+
+TINY: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,8 @@ class TruthLine:
     estimate: Estimate
     simulation: SimulatedPlan | None
     """Its step from event to event; None where it is too long to simulate, or cannot be."""
+    near: tuple[NearRun, ...]
+    """The measured runs that are nearest to the question with this plan, ``NUM_NEAR`` of them."""
 
     @property
     def simulated(self) -> float | None:
@@ -45,23 +53,21 @@ class TruthLine:
     @property
     def nearest(self) -> NearRun | None:
         """The measured run that is nearest to the question with this plan."""
-        return self.estimate.evidence[0] if self.estimate.evidence else None
+        return self.near[0] if self.near else None
 
     @property
     def missed(self) -> tuple[NearRun, ...]:
-        """Near runs that the band would not have covered: the nearest one, and others that were far outside."""
-        return tuple(
-            run
-            for place, run in enumerate(self.estimate.evidence)
-            if _times_outside(run, self.estimate) > (1.0 if place == 0 else FAR_OUT)
-        )
+        """Near runs that the band would not have covered."""
+        return tuple(run for run in self.near if self._times_outside(run) > 1)
 
     @property
     def sureness(self) -> Sureness:
-        """``guess`` where no run is comparable; ``unsure`` where none covers the plan, or near ones are missed."""
+        """``guess`` where no run is comparable; ``unsure`` where none covers the plan, or near ones deny the band."""
         if self.estimate.step_time_basis != COMPARABLE:
             return "guess"
-        return "unsure" if self.missed or self.estimate.not_measured else "sure"
+        is_missed = len(self.near) - len(self.missed) < LEAST_HELD * len(self.near)
+        is_far = self.nearest is not None and self._times_outside(self.nearest) > FAR_OUT
+        return "unsure" if is_missed or is_far or self.estimate.not_measured else "sure"
 
     @property
     def text(self) -> str:
@@ -74,14 +80,20 @@ class TruthLine:
         """What the nearest measured runs taught."""
         if self.nearest is None:
             return "no measured run is near"
-        text, outside = f"nearest measured run {error_text(self.nearest)} off", ", outside this band"
-        missed = self.missed
-        if self.nearest in missed:
-            return text + outside + why_off(self.nearest)
-        if not missed:
-            return text
-        worst = max(missed, key=lambda run: _times_outside(run, self.estimate))
-        return f"{text}, another near one {error_text(worst)}{outside}{why_off(worst)}"
+        worst = max(self.estimate.evidence[1:], key=self._times_outside, default=self.nearest)
+        other = f", another near one {self._error(worst)}" if self._times_outside(worst) > FAR_OUT else ""
+        held = f"{len(self.near) - len(self.missed)} of the nearest {len(self.near)} inside"
+        return f"nearest measured run {self._error(self.nearest, ' off')}{other} · {held}"
+
+    def _error(self, run: NearRun, word: str = "") -> str:
+        far = ", far outside" if self._times_outside(run) > FAR_OUT else ""
+        return f"{error_text(run)}{word}{far}{why_off(run)}"
+
+    def _times_outside(self, run: NearRun) -> float:
+        """How far a run was from its prediction, in units of the band's end on that side (logarithms)."""
+        measured = 1 / (1 + run.unseen_error)
+        end = (self.estimate.step_time_p90 if measured > 1 else self.estimate.step_time_p10) / self.estimate.step_time
+        return math.log(measured) / math.log(end) if abs(end - 1) > TINY else math.inf
 
     @property
     def record(self) -> dict[str, Any]:
@@ -94,13 +106,18 @@ class TruthLine:
             "step_time_p90_s": self.estimate.step_time_p90,
             "nearest_run": None if self.nearest is None else self.nearest.id,
             "nearest_left_out_error": None if self.nearest is None else self.nearest.left_out_error,
+            "num_near_runs": len(self.near),
             "missed_runs": {run.id: run.left_out_error for run in self.missed},
         }
 
 
-def truth_of(question: Question, estimate: Estimate) -> TruthLine:
-    """The line for an estimate."""
-    return TruthLine(estimate=estimate, simulation=simulation_of(question, estimate.plan))
+def truth_of(question: Question, estimate: Estimate, simulation: SimulatedPlan | None = None) -> TruthLine:
+    """The line for an estimate. ``simulation``: its step, where that is known; else it is simulated."""
+    return TruthLine(
+        estimate=estimate,
+        simulation=simulation or simulation_of(question, estimate.plan),
+        near=nearest_runs(question, features_of(question), estimate.plan, NUM_NEAR),
+    )
 
 
 def simulation_of(question: Question, plan: Plan) -> SimulatedPlan | None:
@@ -112,13 +129,3 @@ def simulation_of(question: Question, plan: Plan) -> SimulatedPlan | None:
         return simulate_priced(priced, load_schedule(plan.effective_schedule))
     except ShardplanError:
         return None
-
-
-def _times_outside(run: NearRun, estimate: Estimate) -> float:
-    """How far a run was from its prediction, in units of the band's end on that side (logarithms)."""
-    measured = 1 / (1 + run.unseen_error)
-    end = (estimate.step_time_p90 if measured > 1 else estimate.step_time_p10) / estimate.step_time
-    return math.log(measured) / math.log(end) if abs(end - 1) > TINY else math.inf
-
-
-TINY: Final = 1e-9

@@ -67,7 +67,7 @@ class SeenSteps(NamedTuple):
         )
         return (
             f"{step.id}: {step.model} on {counts} ({step.cluster}), {step.placement}: {step.step_time_s:g} s; "
-            f"predicted {abs(off):.0%} too {'long' if off > 0 else 'short'}"
+            f"predicted {100 * abs(off):.0f} % too {'long' if off > 0 else 'short'}"
         )
 
 

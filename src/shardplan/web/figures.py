@@ -57,7 +57,7 @@ def operators_figure(layer: Sequence[LayerOperator]) -> Figure:
     return {
         "data": bars,
         "layout": {
-            "xaxis": {"title": {"text": "time that it adds [us]"}},
+            "xaxis": {"title": {"text": "time that it adds [\u00b5s]"}},
             "yaxis": {
                 "autorange": "reversed", "categoryorder": "array", "categoryarray": names, "tickfont": {"size": 10},
             },

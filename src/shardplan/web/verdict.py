@@ -29,6 +29,7 @@ from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
 from shardplan.reports.texts.answer import (
     first_source,
+    how_near,
     money_text,
     percent,
     price_text,
@@ -128,7 +129,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
         "unsaid": () if options is None else options.unsaid,
         "commands": (plan_command(question), estimate_command(question, asked, estimate)),
         "doubt": _doubt(estimate),
-        "near": near_words(estimate.evidence[0].distance) if estimate.evidence else "",
+        "near": how_near(estimate) if estimate.evidence else "",
         "runs": [
             (run_text(run), f"/trust?{question.query()}&{urlencode({'run': run.id})}") for run in estimate.evidence
         ],
@@ -139,14 +140,6 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
 def truth_shown(truth: TruthLine) -> dict[str, Any]:
     """The line on how sure a step time is, and whether it is amber."""
     return {"word": WORDS[truth.sureness], "text": truth.text, "is_doubted": truth.sureness != "sure"}
-
-
-def near_words(distance: float) -> str:
-    """How far a measured run is from a question: one is a doubling of one parallel degree."""
-    number = round(distance)
-    if not number:
-        return "nearly the same plan" if distance else "the same plan"
-    return f"about {'one doubling' if number == 1 else f'{number} doublings'} of a parallel degree away"
 
 
 def _band_ends(estimate: Estimate) -> tuple[float, float]:

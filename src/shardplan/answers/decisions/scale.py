@@ -15,12 +15,12 @@ from shardplan.answers.plans import (
     of_plan,
     plan_columns,
     question_lines,
-    rounded,
     step_columns,
     used_column,
     whole_percent,
     whole_plan,
 )
+from shardplan.base.units import short_count
 from shardplan.decide.scale import ScalePoint, Scaling
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
@@ -32,7 +32,7 @@ COLUMNS: Final = (
     SIZE,
     Column("num_accelerators_used", None, of_plan(estimate, "num_accelerators_used")),
     *step_columns(estimate),
-    Column("tokens_per_s", "tokens/s", lambda point: point.answered.tokens_per_second, rounded),
+    Column("tokens_per_s", "tokens/s", lambda point: point.answered.tokens_per_second, short_count),
     Column("efficiency", "efficiency", lambda point: point.efficiency, whole_percent),
     Column("marginal_efficiency", "marginal", lambda point: point.marginal_efficiency, whole_percent),
     Column("reason", None, lambda point: point.answered.reason),
@@ -114,19 +114,20 @@ def scale_chart(scaling: Scaling) -> Chart:
 
 
 def _times(sizes: Sequence[int], points: Sequence[ScalePoint]) -> Panel:
-    """Step time, its band, and the degrees of every plan."""
+    """Step time, its band, and the degrees of the plans, where they change."""
     ends = [
         Series(name="80 % band", x=sizes, y=[end(point) for point in points], colour=GREY, is_dashed=True)
         for end in (of_plan(estimate, "step_time_p10"), of_plan(estimate, "step_time_p90"))
     ]
     plans = [each.answered.estimate.plan for each in points if each.answered.estimate is not None]
+    degrees = [f"{plan.tp} x {plan.cp} x {plan.pp}" for plan in plans]
     time = Series(
         name="step time",
         x=sizes,
         y=[of_plan(estimate, "step_time")(point) for point in points],
         marker="circle",
-        labels=[f"{plan.tp} x {plan.cp} x {plan.pp}" for plan in plans],
-        label_sides=["bottom left" if number % 2 else "top right" for number in range(len(points))],
+        labels=["" if text == before else text for text, before in zip(degrees, ["", *degrees], strict=False)],
+        label_sides=["bottom left" if number % 2 and number > 2 else "top right" for number in range(len(points))],
     )
     axis = Axis(title="step time [s]", scale="log10")
     return Panel(title="step time, with tp x cp x pp", x=SIZES, y=axis, series=(*ends, time))
@@ -157,5 +158,6 @@ def _gains(sizes: Sequence[int], points: Sequence[ScalePoint], least: float) -> 
         Series(name="least that pays", x=[*sizes[:1], *sizes[-1:]], y=[100 * least] * 2, colour=GREY, is_dashed=True),
     ]
     shown = tuple(each for each in series if each.x)
-    top = max((y for each in shown for y in each.y), default=100.0)
-    return Panel(title="efficiency", x=SIZES, y=Axis(title="[%]", limits=(0.0, 1.1 * top)), series=shown)
+    heights = [y for each in shown for y in each.y] or [100.0]
+    limits = (0.9 * min(heights), 1.1 * max(heights))
+    return Panel(title="efficiency", x=SIZES, y=Axis(title="[%]", limits=limits), series=shown)

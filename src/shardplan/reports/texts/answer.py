@@ -179,8 +179,15 @@ def first_source(cluster: Cluster) -> str:
 
 def how_near(estimate: Estimate) -> str:
     """How far the question is from the nearest measured run."""
-    nearest = estimate.evidence[0]
-    return "as asked" if nearest.distance == 0 else f"distance {nearest.distance:.1f}, 1 is a doubling of tp, cp or ep"
+    return near_words(estimate.evidence[0].distance)
+
+
+def near_words(distance: float) -> str:
+    """How far a measured run is from a question: one is a doubling of one parallel degree."""
+    number = round(distance)
+    if not number:
+        return "nearly the same plan" if distance else "the same plan"
+    return f"about {'one doubling' if number == 1 else f'{number} doublings'} of a parallel degree away"
 
 
 def run_text(run: NearRun) -> str:

@@ -258,7 +258,7 @@ def _ramps(begin: Seconds, edges: Seconds) -> Seconds:
     return ramps
 
 
-UNITS: Final = ((20.0, 1.0, "s"), (1e-4, 1e-3, "ms"), (0.0, 1e-6, "us"))
+UNITS: Final = ((20.0, 1.0, "s"), (1e-4, 1e-3, "ms"), (0.0, 1e-6, "\u00b5s"))
 """From which length of the axis on, seconds in a unit, and its name."""
 ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 

@@ -110,7 +110,7 @@ def _kind(path: Path) -> str:
         raise InputError(
             f"{name} is an order of passes without times",
             rule=RULE,
-            hint=f"simulate it: shardplan timeline PLAN.json --schedule {name}",
+            hint=f"simulate it: shardplan simulate PLAN.json --schedule {name}",
         )
     raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint=RULE)
 

@@ -21,12 +21,14 @@ from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
 from shardplan.reports.texts.plan import field_text
+from shardplan.reports.truth import truth_of
 from shardplan.web.decisions import shown as shown_document
 from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, markup_of, page
 from shardplan.web.panels import shown_plan
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
+from shardplan.web.verdict import truth_shown
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
 
@@ -159,7 +161,8 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
     """All of it. ``folder``: where the script was read, which no text names."""
     reading, put = audit.reading, audit.put
     assumed = {**put.assumed, **reading.assumed}
-    facts = reading.facts.items()
+    facts, question = reading.facts.items(), put.question
+    estimate = None if question is None else audit.estimate
     return {
         "framework": f"{reading.framework} {reading.version}".strip(),
         "runs": audit.runs,
@@ -169,7 +172,8 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "told": [*_told(script)],
         "violations": audit.violations,
         "severities": SEVERITIES,
-        "shown": None if audit.estimate is None else shown_plan(audit.estimate),
+        "shown": None if estimate is None else shown_plan(estimate),
+        "truth": None if estimate is None or question is None else truth_shown(truth_of(question, estimate)),
         "improvements": [(each, change_texts(each)) for each in audit.improvements],
         "observed": [(part.note, markup_of(part.blocks)) for part in map(observed_part, audit.observed)],
         "places": [(_words(key), field_text(each.value), each.why) for key, each in facts if each.origin != "assumed"],

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.plans import rounded, whole_percent
+from shardplan.answers.plans import whole_percent
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
 from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
-from shardplan.base.units import format_time
+from shardplan.base.units import format_time, short_count
 from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
@@ -271,7 +271,7 @@ def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
             ("Trainer waits", whole_percent(cycle.idle("trainer")), f"of the step, on {plan.num_train:,}"),
             ("Generation waits", whole_percent(cycle.idle("rollout")), f"of the step, on {plan.num_rollout:,}"),
         ]
-    rate = ("Throughput", rounded(plan.tokens_per_second), "tokens per second")
+    rate = ("Throughput", short_count(plan.tokens_per_second), "tokens per second")
     return [("Step", format_time(plan.step_time), span), rate, *pools]
 
 

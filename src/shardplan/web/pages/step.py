@@ -26,7 +26,7 @@ from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
 from shardplan.reports.timeline.picture import timeline_svg
 from shardplan.reports.timeline.trace import trace_text
-from shardplan.reports.truth import TruthLine
+from shardplan.reports.truth import truth_of
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
@@ -71,7 +71,7 @@ def step_texts(shown: Simulated) -> dict[str, Any]:
         "schedule": step.schedule.title,
         "step": format_time(step.step_time),
         "bubble": _bubble(step, estimate),
-        "truth": truth_shown(TruthLine(estimate=estimate, simulation=step)),
+        "truth": truth_shown(truth_of(step.priced.question, estimate, step)),
         "shown": shown_plan(estimate),
         "num_events": f"{len(timeline.events):,}",
         "subject": timeline.subject,

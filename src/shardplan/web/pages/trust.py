@@ -17,7 +17,7 @@ from shardplan.base.units import format_bytes, format_count, format_rate, format
 from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.causes import Subject
 from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
-from shardplan.reports.texts.answer import signed_percent
+from shardplan.reports.texts.answer import near_words, signed_percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
@@ -25,7 +25,6 @@ from shardplan.web.pages.plan_answers import asked as search_of
 from shardplan.web.pages.rendering import fragment, is_in_page, page
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in
-from shardplan.web.verdict import near_words
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
 

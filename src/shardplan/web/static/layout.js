@@ -181,7 +181,7 @@ class Picture {
     const ratio = devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     const widest = number(this.data.num_ranks - 1).length;
-    this.letters = Math.min(11, (1.5 * this.cell) / widest); // numbers of ranks, where they can be read [px]
+    this.letters = Math.min(11, (1.35 * this.cell) / widest); // numbers of ranks, where they can be read [px]
     context.font = `${this.letters}px system-ui, sans-serif`;
     Object.assign(context, { textAlign: "center", textBaseline: "middle" });
   }
