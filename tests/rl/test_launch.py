@@ -253,6 +253,7 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("slime", "--global-batch-size 128", "--global-batch-size 128 --num-steps-per-rollout 4", "make the answers"),
         ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 16 --colocate", "the same number"),
         ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
+        ("slime", "context-parallel-size 2", "context-parallel-size 16", "divides the accelerators"),
         ("openrlhf", "--colocate_all_models", "", "share the accelerators"),
         ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
     ],
