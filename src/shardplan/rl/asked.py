@@ -75,7 +75,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     check_asked(task, rl, record.get("num_accelerators"))
     choices = choices_in({**record, "fix": fixed or None})
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, Searches(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+    return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
 
 
 def _packing(rl: Record, answers: Responses) -> Packing:
