@@ -253,6 +253,7 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("slime", "--global-batch-size 128", "--global-batch-size 128 --num-steps-per-rollout 4", "make the answers"),
         ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 16 --colocate", "the same number"),
         ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
+        ("slime", "context-parallel-size 2", "context-parallel-size 16", "divides the accelerators"),
         ("openrlhf", "--colocate_all_models", "", "share the accelerators"),
         ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
     ],
@@ -279,6 +280,10 @@ def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, 
          {"turns": "no", "reward_model": "no"}),
         ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.rollout.agent.activate_agent=True", {"agent": "no"}),
         ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.agent.max_turns=3", {"agent": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.traj_sampler.agent.run.max_steps=8", {"agent": "no"}),
+        ("verl", "rollout.n=8", "rollout.n=8 recurrent.enable=memory", {"agent": "no"}),
+        ("trl", "per_device_train_batch_size 4", "batch_size_per_device 4",
+         {"micro_answers": "4", "rollout_accelerators": "8"}),
         ("openrlhf", "train_ppo_ray", "multi_agent_train_ppo_ray", {"agent": "no"}),
         ("ms-swift", "--use_vllm true", "--use_vllm false", {"uses_engine": "yes"}),
         ("openrlhf", "--vllm_num_engines 4", "", {"engines": "4"}),
@@ -304,6 +309,13 @@ def test_what_is_not_priced_is_asked_with_all_that_is_open(
 @pytest.mark.parametrize("off", ["agent.activate_agent=False", "agent.max_turns=1", "agent.num_workers=8"])
 def test_an_agent_that_is_off_asks_nothing(tmp_path: Path, off: str) -> None:
     assert read(tmp_path, "run.sh", VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.{off}")).plan.step_time > 0
+
+
+def test_a_fork_s_own_word_for_answers_is_named(tmp_path: Path) -> None:
+    own = VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.rollout.n_vote=64 algorithm.step_adv_estimator=gae")
+    text = " ".join(read(tmp_path, "run.sh", own).launch.facts.not_understood)
+    assert "n_vote = 64" in text
+    assert "step_adv_estimator = gae" in text
 
 
 def test_what_evaluates_or_generates_is_no_step(tmp_path: Path) -> None:

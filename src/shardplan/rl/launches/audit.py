@@ -186,6 +186,12 @@ def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
             num_accelerators=train,
             given={*known, "vp"},
         )
+        if (ranks := plan.tp * plan.cp * plan.pp) > train:
+            raise InputError(
+                f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} = {ranks:,} for {train:,} accelerators",
+                rule="tp x cp x pp divides the accelerators",
+                hint="lower a degree, or give --gpus N",
+            )
         trained = Trained.of(question, plan, task.packing)
         more = _more_memory(rules, trained, question, plan)
     except ShardplanError as error:

@@ -29,11 +29,12 @@ BY_KEYS: Final = ("verl", "easyr1", "nemo-rl", "skyrl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
+    r"|[._]n_(?!gpus|val$)\w+$|vote|recurrent|_adv_estimator$"
 )
 """In a key that may change what a step takes."""
 NO_MATTER: Final = re.compile(
     r"log_prob|logprob|val_|eval|valid|critic|reward|optim\.|data\.(gen|val)|num_train_epochs|total_epochs|num_epoch"
-    r"|warmup|filter|ref\.|save|load|train_iters|ppo_epochs|num_batched|max_num_epochs|generation_batch_size|sequence_length"
+    r"|warmup|filter|(?:^|\.)ref\.|save|load|train_iters|ppo_epochs|num_batched|max_num_epochs|generation_batch_size|sequence_length"
     r"|lora_alpha|log[-_]|offload-rollout|bucket|world_size|ray_init"
 )
 """In such a key that is of something else, or read by a rule."""
@@ -298,7 +299,10 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
         word = variables.get(name)
         if word is not None and degree(word.text):
             facts.state(key, degree(word.text), f"{word.file.rpartition('/')[2]}:{word.line} {name}", name)
-    named = settings.first("deepspeed")
+    batch = next((each for key, each in settings.items() if _OWN_BATCH.fullmatch(key) and each.value), None)
+    if batch is not None and not settings.has("per_device_train_batch_size"):
+        facts.miss("micro_answers", (f"{batch.said}, as the program reads it (--given micro_answers=N)",))
+    named = settings.first("deepspeed", "deepspeed_config")
     stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
     if stage is not None and named is not None:
         facts.derive("sharding", zero_stage(stage[1]), named.said)
@@ -313,6 +317,10 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
                 facts.miss(key, own.missing[key])
     facts.assume_because("sharding", "ddp", "neither DeepSpeed nor FSDP shards")
     facts.assume_because("nodes", 1, "the launcher runs on one node where none are given")
+
+
+_OWN_BATCH: Final = re.compile(r"(?!per_device|eval|generation)\w*batch_size\w*")
+"""A program's own word for a batch: the Trainer's default does not hold."""
 
 
 def _state(facts: Facts, name: str, settings: Settings) -> None:
@@ -353,7 +361,8 @@ def _agent(facts: Facts, settings: Settings) -> None:
 _AGENT_IS_ON: Final = re.compile(r"(?:enable|activate|use)_(?:agents?|tools?|search)$")
 _AGENT: Final = re.compile(
     rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_server|agent_?task"
-    r"|task_yaml$|harbor_trial|max_(?:\w+_)?turns$|multi_turn_scheduler$|multi_turn\.enable$"
+    r"|task_yaml$|harbor_trial|recurrent\.enable$|agent\.(?:.*\.)?max_steps$|max_(?:\w+_)?turns$"
+    r"|multi_turn_scheduler$|multi_turn\.enable$"
 )
 """Names by which forks turn agents on; one turn is none."""
 

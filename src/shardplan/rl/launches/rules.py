@@ -479,7 +479,7 @@ def _trl(own: Rules) -> None:
     steps = own.number("steps_per_generation") or own.number("accumulation")
     generated = own.number("generation_batch") or batch * steps
     samples = own.needed("samples")
-    if world and samples and (generated % samples or batch == 0 or generated % batch):
+    if world and samples and batch and (generated % samples or generated % batch):
         raise own.refuse(
             f"{generated:,} answers of a generation, {samples:,} to a prompt, {batch:,} in a batch of all processes",
             "the answers of a generation are whole prompts and whole batches",
