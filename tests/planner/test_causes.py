@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.commands import run, unwrapped
 from tests.few import few
-from tests.planner.small import TIME_OF_ALL, families_of, spaces
+from tests.planner.small import TIME_OF_ALL, evaluate, families_of, spaces
 from tests.planner.test_runnable import asked as question_in
 
 import shardplan
@@ -25,7 +25,7 @@ from shardplan.base.errors import PlanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Offload
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.planner.evaluation import best_plans, evaluate, evaluated
+from shardplan.planner.evaluation import best_plans, evaluated
 from shardplan.planner.family import KnownPipelines
 from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pricing.tables import Tables

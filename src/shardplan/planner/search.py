@@ -29,10 +29,9 @@ from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given
 from shardplan.planner.result import Answers, SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
-from shardplan.planner.robustness import Tested, Ties, recommended_of, ties_of
+from shardplan.planner.robustness import PlanFacts, Tested, Ties, recommended_of, ties_of
 from shardplan.planner.scope import Scope
 from shardplan.planner.software import limited_to
-from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Listing, Progress, Survey
 from shardplan.planner.tied import PricedPlans
@@ -73,17 +72,17 @@ def search_question(
     goal = Listing(top, within if prune else math.inf)
 
     def searched(asked: Question) -> _Searched:
-        started, space = time.perf_counter(), scope.space(asked)
-        survey = scope.survey(asked, goal, space=space, counts=not prune, progress=progress)
+        started = time.perf_counter()
+        survey = scope.survey(asked, goal, counts=not prune, progress=progress)
         cells = different_cells(survey.tables, top)
         listed = [] if cells and cells[0].value > goal.within else cells
-        return _Searched(space, survey, listed, time.perf_counter() - started)
+        return _Searched(survey, listed, time.perf_counter() - started)
 
     found, fewer = searched(question), None
     search_time = found.search_time
     if not use_all:
         listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
-        neighbours = Neighbours(question, limited_to(scope, found.space.axes, listed))
+        neighbours = Neighbours(question, limited_to(scope, found.survey.space.axes, listed))
         used, fewer = fewer_that_are_faster(question, min(found.fastest, within), neighbours.time_on)
         if used is not None:
             found = searched(question.leaving_idle(used))
@@ -92,19 +91,18 @@ def search_question(
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
     survey = found.survey.with_prices(found.cells) if found.cells else found.survey
     shown = tested or scope.tested(survey.question)
-    answers = _answers(survey, found.space, found.cells, retimes, shown)
-    result = _result_of(survey, found.space, answers, search_time + time.perf_counter() - started)
+    answers = _answers(survey, found.cells, retimes, shown)
+    result = _result_of(survey, answers, search_time + time.perf_counter() - started)
     result = replace(result, fewer=fewer, without_libraries=cache(partial(_without_libraries, result, scope)))
     if suggestions:
         result = _with_changes(result, question, scope, survey, offers=offers)
-    result = result.assuming(found.space.not_searched)
+    result = result.assuming(survey.space.not_searched)
     return result if stack is None else result.run_by(stack)
 
 
 class _Searched(NamedTuple):
     """A space that has been searched."""
 
-    space: Space
     survey: Survey
     cells: list[Cell]
     """The plans that are listed, the fastest first; none where it takes longer than the longest step of use."""
@@ -117,12 +115,12 @@ class _Searched(NamedTuple):
         return self.cells[0].value if self.cells else math.inf
 
 
-def _result_of(survey: Survey, space: Space, answers: Found, search_time: float) -> SearchResult:
+def _result_of(survey: Survey, answers: Found, search_time: float) -> SearchResult:
     """The search of the question as it was asked, before changes to it are tried."""
     estimates, ties = answers
     return SearchResult(
         question=survey.question,
-        space=space.declared(),
+        space=survey.space.declared(),
         estimates=estimates,
         ties=ties,
         num_plans_evaluated=survey.num_evaluated,
@@ -180,13 +178,14 @@ Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
 Found = tuple[Sequence[Estimate], Ties | None]
 
 
-def _answers(survey: Survey, space: Space, cells: list[Cell], retimes: Retime | None, tested: Tested | None) -> Found:
+def _answers(survey: Survey, cells: list[Cell], retimes: Retime | None, tested: Tested | None) -> Found:
     """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
-    question = survey.question
+    question, space = survey.question, survey.space
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
-    priced, best = plan_to_take_of(question, survey.priced, found[0] if found else None, space, tested)
+    facts = PlanFacts(question, survey.priced, tested)
+    priced, best = plan_to_take_of(question, facts, found[0] if found else None, space)
     if retimes is not None:
         retiming = retimes(question, priced, [*found[:1], best, *found])
         return _retimed(question, (survey.priced, priced), found, retiming, tested)
@@ -209,7 +208,7 @@ def _retimed(
     """
     (whole, priced), listed, chosen = pools, retiming.listed(found), retiming.chosen
     fastest = retiming.local(listed[0]) if listed else None
-    best = recommended_of(question, retiming.priced, fastest, tested=tested)
+    best = recommended_of(question, PlanFacts(question, retiming.priced, tested), fastest)
     answers, taken = _estimates(question, priced, listed, int(chosen[best]))
     shown = [place for index in listed if (place := retiming.local(index)) is not None]
     plans = {index: priced.plan(index) for index in (*listed, int(chosen[best]))}

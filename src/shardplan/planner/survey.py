@@ -171,6 +171,7 @@ class Survey:
     """Every valid plan of a space with its value."""
 
     question: Question
+    space: Space
     tables: tuple[Table, ...]
     rejected: Counter[str]
     objective: Objective
@@ -288,7 +289,14 @@ def survey_of(
         progress(done, len(priced))
     if goals:
         tables = tables_of_pruned(with_prices(left, goals, stop))
-    return Survey(question=question, tables=tuple(tables), rejected=rejected, objective=FASTEST, pruned=tuple(left))
+    return Survey(
+        question=question,
+        space=space,
+        tables=tuple(tables),
+        rejected=rejected,
+        objective=FASTEST,
+        pruned=tuple(left),
+    )
 
 
 def tables_of_space(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:

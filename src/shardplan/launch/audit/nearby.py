@@ -25,6 +25,7 @@ from shardplan.planner.family import Family
 from shardplan.planner.pruning.pruned import tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.related.forms import plan_to_take_of
+from shardplan.planner.robustness import PlanFacts
 from shardplan.planner.scope import Scope
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import SearchStopped, Stop
@@ -112,12 +113,13 @@ def _searched(question: Question, plan: Plan, keep: Sequence[str], scope: Scope)
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(question.with_software(plan), keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
-    for space, survey in _surveys(question, scope, kept, degrees):
+    for survey in _surveys(question, scope, kept, degrees):
         cells = different_cells(survey.tables, MOST)
         listed = survey.with_prices(cells)
         yield from listed.plans(cells)
         if listed.priced is not None:
-            priced, best = plan_to_take_of(question, listed.priced, None, space, scope.tested(question))
+            facts = PlanFacts(question, listed.priced, scope.tested(question))
+            priced, best = plan_to_take_of(question, facts, None, survey.space)
             yield priced.plan(best)
 
 
@@ -125,23 +127,21 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
 
 
-def _surveys(
-    question: Question, scope: Scope, kept: dict[str, Any], degrees: dict[str, Any]
-) -> Iterator[tuple[Space, Survey]]:
-    """Plans with what is kept, and plans with these degrees too, in their spaces; none that contradict the question."""
+def _surveys(question: Question, scope: Scope, kept: dict[str, Any], degrees: dict[str, Any]) -> Iterator[Survey]:
+    """Plans with what is kept, and plans with these degrees too; none that contradict the question."""
     all_kept = _space(question, scope.fixing(**kept))
     near = _space(question, scope.fixing(**kept, **degrees)) if degrees else None
     if all_kept is not None and near is not None and _is_part(near, all_kept, degrees):
         survey = _survey(question, scope, all_kept, Listing(MOST), _ListingWith(MOST, wanted=degrees))
         if survey is not None:
-            yield all_kept, survey
+            yield survey
             pruned = tuple(each.only(cells_with(each.tables.family, degrees)) for each in survey.pruned)
-            yield near, replace(survey, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)
+            yield replace(survey, space=near, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)
         return
     for space in (all_kept, near):
         survey = None if space is None else _survey(question, scope, space, Listing(MOST))
-        if space is not None and survey is not None:
-            yield space, survey
+        if survey is not None:
+            yield survey
 
 
 def _space(question: Question, scope: Scope) -> Space | None:

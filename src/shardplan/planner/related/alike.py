@@ -229,7 +229,7 @@ class _Search:
         if fastest is None:
             return None, None
         question = self._asked.questions[number]
-        best = plan_to_take_of(question, priced, fastest, space, self._tested, among=rows, facts=facts)
+        best = plan_to_take_of(question, facts, fastest, space, rows)
         return _found(priced, fastest), _found(*best)
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:

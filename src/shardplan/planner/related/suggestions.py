@@ -24,11 +24,9 @@ from shardplan.planner.pricing.tables import Tables, offloading
 from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.causes import (
     MUCH_LESS,
-    batch_cause,
-    count_cause,
+    cause,
     fits_then,
     least_then,
-    length_cause,
     lightest_plan,
     near_length,
     next_pair,
@@ -123,10 +121,11 @@ def _of_length(
     length = near_length(question)
     if length is None:
         return [], []
+    is_cause = partial(cause, "length", question.job.sequence_length)
     text, other = f"a sequence length of {length:,}: --sequence-length {length}", with_length(question, length)
     alone = trial(ChangedQuestion(text, other, scope))
     if alone is not None:
-        return [alone], [length_cause(question, fits_then(f"{length:,} tokens"))]
+        return [alone], [is_cause(fits_then(f"{length:,} tokens"))]
     more = (_lighter(other, scope), _more_accelerators(other, scope))
     found = [
         each
@@ -135,11 +134,15 @@ def _of_length(
     ]
     lightest, fewest = asked[0], _fewest(found)
     if fewest < _fewest(asked[1]):
-        return found, [length_cause(question, f"{fits_then(f'{length:,} tokens')} on {fewest:,} accelerators")]
+        return found, [
+            cause(
+                "length", question.job.sequence_length, f"{fits_then(f'{length:,} tokens')} on {fewest:,} accelerators"
+            )
+        ]
     least = _least_memory(other, scope)
     if least is None or (lightest and least > MUCH_LESS * lightest[0].peak_memory_bytes):
         return [], []
-    return found, [length_cause(question, least_then(f"{length:,} tokens", least))]
+    return found, [is_cause(least_then(f"{length:,} tokens", least))]
 
 
 def _fewest(suggestions: Sequence[Suggestion]) -> float:
@@ -166,7 +169,7 @@ def _larger(
         if found is not None:
             whole = found.estimate.peak_memory_bytes * pair[0]
             is_cause = whole < MUCH_LESS * lightest[0].peak_memory_bytes * question.num_accelerators
-            return [found], [count_cause(question, fits_then(f"{pair[0]:,}"))] if is_cause else []
+            return [found], [cause("count", question.num_accelerators, fits_then(f"{pair[0]:,}"))] if is_cause else []
     return [*_first(_more_accelerators(question, scope), trial)], []
 
 
@@ -181,8 +184,8 @@ def _causes(question: Question, near: Sequence[Offer]) -> list[str]:
     number, batch = question.num_accelerators, question.job.global_batch_size
     counts = [each.num_accelerators for each in near if each.global_batch_size == batch]
     batches = [each.global_batch_size for each in near if each.num_accelerators == number]
-    found = [count_cause(question, fits_then(f"{each:,}")) for each in counts[:1]]
-    found += [batch_cause(question, fits_then(f"{each:,}")) for each in batches[:1]]
+    found = [cause("count", number, fits_then(f"{each:,}")) for each in counts[:1]]
+    found += [cause("batch", batch, fits_then(f"{each:,}")) for each in batches[:1]]
     if found or not near:
         return found
     other = f"{near[0].num_accelerators:,} and {near[0].global_batch_size:,}"
