@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.calibrate.published import ended_fits
 
 from shardplan.calibrate.coverage import Covered, coverage_by, coverage_of, covered_runs
-from shardplan.calibrate.defaults import refit, shipped_moves
 from shardplan.calibrate.errors import inside_of
 from shardplan.calibrate.fit import profiles_at
 from shardplan.calibrate.predict import log_ratios
@@ -60,7 +60,7 @@ def test_bands_of_a_new_generation_hold_under_constants_that_never_saw_it() -> N
 
     One step from the constants of all runs.
     """
-    found = refit(left_out="generation", start=shipped_moves()[""], iterations=0)
+    _, found = ended_fits()
     moved = profiles_at(found.fit.frees, found.fit.theta + found.fit.next_step)
     time, _ = log_ratios(found.cases, moved)
     ratios = {case.asked.run.id: float(each) for case, each in zip(found.cases, found.left_out(time), strict=True)}

@@ -202,18 +202,21 @@ def test_many_questions_have_the_answers_of_each(top: int) -> None:
 @few(6)
 @given(st.data())
 def test_all_that_is_read_of_an_answer_is_what_its_own_search_gives(data: st.DataObject) -> None:
+    """Of the first question and the last: what is not answered together is searched for by each alone."""
     asked, limit = data.draw(alike()), data.draw(limits())
     try:
-        alone = [
-            SearchAnswer.of(search_question(each, top=1, limit=limit, suggestions=False, use_all=True))
-            for each in asked
-        ]
+        alone = {
+            place: SearchAnswer.of(search_question(asked[place], top=1, limit=limit, suggestions=False, use_all=True))
+            for place in {0, len(asked) - 1}
+        }
     except shardplan.ShardplanError as error:
         with pytest.raises(type(error)):
             next(search_many(asked, limit=limit, stack=None))
         return
-    for together, one in zip(search_many(asked, limit=limit, stack=None), alone, strict=True):
-        _same(together, one)
+    together = [*search_many(asked, limit=limit, stack=None)]
+    assert len(together) == len(asked)
+    for place, one in alone.items():
+        _same(together[place], one)
 
 
 def test_what_is_read_of_a_found_plan_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
