@@ -235,3 +235,47 @@ def test_torchtune_has_no_copy_of_the_weights(tmp_path: Path) -> None:
 def test_compression_while_training_is_listed(tmp_path: Path) -> None:
     text = '{"zero_optimization": {"stage": 0}, "compression_training": {"weight_quantization": {"enabled": true}}}'
     assert any("compression" in each for each in read(tmp_path, "ds.json", text).not_understood)
+
+
+@pytest.mark.parametrize(("file", "size"), [("/data/gpt2-vocab.json", 50257), ("/data/own-vocab.json", None)])
+def test_a_vocabulary_s_file_needs_no_kind_of_tokenizer(tmp_path: Path, file: str, size: int | None) -> None:
+    text = line(f"--vocab-file {file}").replace("--vocab-size 1000", "")
+    assert values(read(tmp_path, "run.sh", text), "vocab_size") == (size,)
+
+
+TRAINER = """
+deepspeed --num_gpus 8 sft.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 2 --bf16 True \\
+    --gradient_accumulation_steps 4 --deepspeed {file}
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "sharding", "opens"),
+    [
+        ("configs/ds_zero2_no_offload.json", "zero2", set()),
+        ("configs/zero3.json", "zero3", {"offload"}),
+        ("configs/own.json", None, {"offload"}),
+    ],
+)
+def test_a_file_that_is_not_at_hand_has_the_stage_of_its_name(
+    tmp_path: Path, file: str, sharding: str | None, opens: set[str]
+) -> None:
+    """Whether it offloads is asked for: files of ZeRO 3 often do, whatever their name."""
+    found = read(tmp_path, "run.sh", TRAINER.format(file=file))
+    assert values(found, "sharding") == (sharding,)
+    assert {"offload"} & {*found.missing} == opens
+    assert any("by its name" in note for note in found.notes) is (sharding is not None)
+
+
+def test_arguments_of_argparse_in_a_folder_above_are_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("")
+    (tmp_path / "app" / "scripts").mkdir(parents=True)
+    (tmp_path / "app" / "sft.py").write_text(
+        "import argparse\nfrom transformers import Trainer\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--max_length', type=int, default=4096)\n"
+        "p.add_argument('--gradient_checkpointing', action='store_true')\n"
+    )
+    found = read(tmp_path / "app" / "scripts", "run.sh", TRAINER.format(file="zero2_no_offload.json"))
+    assert values(found, "sequence_length", "recompute") == (4096, "none")
+    (tmp_path / "app" / "sft.py").unlink()
+    assert "sequence_length" in read(tmp_path / "app" / "scripts", "run.sh", TRAINER.format(file="z.json")).missing
