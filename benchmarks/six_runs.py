@@ -25,13 +25,12 @@ from shardplan.base.fields import dataclass
 from shardplan.calibrate.defaults import Refit, refit, residuals_of, shipped_moves
 from shardplan.calibrate.errors import Errors, errors_of
 from shardplan.calibrate.fit import Fit, Free, Vector, evidence_of, fit, profiles_at
-from shardplan.calibrate.left_out import configurations_of, residual_of
+from shardplan.calibrate.left_out import configurations_of, residual_of, with_gap_factors
 from shardplan.calibrate.predict import PosedRun, log_ratios
 from shardplan.calibrate.runs.rows import team_of
 from shardplan.calibrate.user import user_constants
 from shardplan.estimation.band import KnownErrors, band_among, described
 from shardplan.estimation.band import errors_of as errors_of_runs
-from shardplan.estimation.gaps import Gap
 from shardplan.inputs.cluster import Accelerator
 from shardplan.inputs.profile import load_profile
 from shardplan.inputs.readers.residuals import Residual
@@ -65,22 +64,15 @@ class Banded:
     """Median of the logarithm of the upper over the lower end."""
 
 
-class Known(NamedTuple):
-    """What a run's bands are made of, whichever runs are drawn."""
-
-    run: Residual
-    doubts: tuple[Gap, ...]
-    before: list[float]
-    """Ends of its band without runs of its team."""
-
-
 class Draw(NamedTuple):
-    """The runs that a draw leaves, before and after the fit to those drawn: a column each."""
+    """Some of a team's runs, and what a fit to them says."""
 
-    errors: Vector
-    """Logarithm of predicted over measured."""
-    bands: Vector
-    """Logarithms of the lower and the upper ends: runs x (before, after) x ends."""
+    rest: list[int]
+    """Places of the other runs."""
+    moves: Vector
+    """Of the constants."""
+    own: tuple[Residual, ...]
+    """The runs that were drawn, each with its error by constants fitted to the other configurations."""
 
 
 def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 20) -> tuple[FewRuns, ...]:
@@ -97,22 +89,29 @@ def learnt_from(found: Refit, *, num_runs: int = 6, draws: int = 20) -> tuple[Fe
     for name, cases in asked:
         frees = constants_without(found.fit, name, cases[0].asked.question.cluster.accelerator)
         others = errors_of_runs([run for run in published if run.team != name], "time")
-        known = [_known(case, others) for case in cases]
-        drawn = [_drawn(frees, cases, known, others, num_runs=num_runs, seed=seed) for seed in range(draws)]
-        learnt.append(_learnt(name, cases, drawn))
+        learnt.append(_learnt(name, cases, frees, others, num_runs=num_runs, draws=draws))
     return tuple(learnt)
 
 
-def _learnt(team: str, cases: Sequence[PosedRun], drawn: Sequence[Draw]) -> FewRuns:
-    errors, ends = (np.concatenate(each) for each in zip(*drawn, strict=True))
-    before, after = errors.T
+def _learnt(
+    team: str, cases: Sequence[PosedRun], frees: Sequence[Free], others: KnownErrors, *, num_runs: int, draws: int
+) -> FewRuns:
+    """``others``: errors of the other teams' runs. All that the draws leave is priced at once."""
+    runs = [*map(_as_residual, cases)]
+    drawn = [_draw(frees, cases, runs, others, num_runs=num_runs, seed=seed) for seed in range(draws)]
+    moves = np.stack([np.zeros(len(frees)), *(draw.moves for draw in drawn)])
+    errors = log_ratios(cases, profiles_at(frees, moves))[0]
+    ends = np.asarray([_ends(run, others, ()) for run in runs])
+    places = [place for draw in drawn for place in draw.rest]
+    after = np.concatenate([errors[draw.rest, number] for number, draw in enumerate(drawn, 1)])
+    ends_after = np.asarray([_ends(runs[place], others, draw.own) for draw in drawn for place in draw.rest])
     return FewRuns(
         team=team,
         accelerator=cases[0].asked.question.cluster.accelerator.name,
         num_runs=len(cases),
-        before=errors_of(before),
+        before=errors_of(errors[places, 0]),
         after=errors_of(after),
-        bands=(_banded(before, ends[:, 0]), _banded(after, ends[:, 1])),
+        bands=(_banded(errors[places, 0], ends[places]), _banded(after, ends_after)),
     )
 
 
@@ -142,43 +141,27 @@ def constants_without(found: Fit, team: str, part: Accelerator) -> tuple[Free, .
     )
 
 
-def _known(case: PosedRun, others: KnownErrors) -> Known:
-    run = _as_residual(case)
-    doubts = described(run)
-    return Known(run, doubts, _ends(run, doubts, others, ()))
-
-
-def _drawn(
+def _draw(
     frees: Sequence[Free],
     cases: Sequence[PosedRun],
-    known: Sequence[Known],
+    runs: Sequence[Residual],
     others: KnownErrors,
     *,
     num_runs: int,
     seed: int,
 ) -> Draw:
-    """The runs that a draw leaves; ``known``: of all cases, ``others``: errors of the other teams' runs."""
+    """The fit to some configurations; as in a profile, what a run has in common with those seen sizes its error."""
     configurations = configurations_of(cases)
     names = sorted(set(configurations))
-    drawn = {*random.Random(seed).sample(names, min(num_runs, len(names) - 1))}  # noqa: S311 - a draw that can be repeated
+    drawn = random.Random(seed).sample(names, min(num_runs, len(names) - 1))  # noqa: S311 - a draw that can be repeated
     chosen = [place for place, name in enumerate(configurations) if name in drawn]
+    seen, groups = [cases[place] for place in chosen], [configurations[place] for place in chosen]
+    fitted = fit(frees, evidence_of(seen, frees, groups, by_family=False), (None, *drawn))
+    times = [fitted.residuals[row, fitted.folds.index(name)] for row, name in enumerate(groups)]
+    named = zip((runs[place] for place in chosen), times, strict=True)
+    own = [run._replace(family=f"own:{run.id}", team="", time=float(time)) for run, time in named]
     rest = [place for place, name in enumerate(configurations) if name not in drawn]
-    seen = [cases[place] for place in chosen]
-    folds = [case.asked.run.id for case in seen]
-    fitted = fit(frees, evidence_of(seen, frees, folds, by_family=False), (None, *folds))
-    moves = np.stack([np.zeros(len(frees)), fitted.theta[0]])
-    errors = log_ratios([cases[place] for place in rest], profiles_at(frees, moves))[0]
-    own = _own_errors(fitted, seen, [known[place].run for place in chosen])
-    ends = [(known[place].before, _ends(known[place].run, known[place].doubts, others, own)) for place in rest]
-    return Draw(errors, np.asarray(ends))
-
-
-def _own_errors(fitted: Fit, seen: Sequence[PosedRun], runs: Sequence[Residual]) -> list[Residual]:
-    """Every run that was drawn, by constants fitted to the others."""
-    places = [fitted.folds.index(run.id) for run in runs]
-    times = log_ratios(seen, profiles_at(fitted.frees, fitted.theta))[0][np.arange(len(seen)), places]
-    timed = zip(runs, times.tolist(), strict=True)
-    return [run._replace(family=f"own:{run.id}", team="", time=time) for run, time in timed]
+    return Draw(rest, fitted.theta[0], with_gap_factors(own, groups, others.runs))
 
 
 def _as_residual(case: PosedRun) -> Residual:
@@ -188,9 +171,9 @@ def _as_residual(case: PosedRun) -> Residual:
     return found._replace(first_time=None)
 
 
-def _ends(run: Residual, doubts: Sequence[Gap], others: KnownErrors, own: Sequence[Residual]) -> list[float]:
+def _ends(run: Residual, others: KnownErrors, own: Sequence[Residual]) -> list[float]:
     """Logarithms of the ends of a run's band."""
-    band = band_among(run.features, run.features.accelerator, others, own=own, doubts=doubts)
+    band = band_among(run.features, run.features.accelerator, others, own=own, doubts=described(run))
     return [math.log(band.low), math.log(band.high)]
 
 

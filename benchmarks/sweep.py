@@ -89,7 +89,7 @@ def _looped(grid: SweepGrid, number: int) -> Record:
     puts = [put(grid.point(int(each))) for each in numbers]
     started, started_cpu = time.perf_counter(), time.process_time()
     for each in puts:
-        search_question(each.question, top=1, stack=each.stack, suggestions=False)
+        search_question(each.question, top=1, stack=each.scope.stack, suggestions=False)
     cpu = time.process_time() - started_cpu
     return _record("a loop over search", number, time.perf_counter() - started, cpu)
 

@@ -98,10 +98,21 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 10, 20)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Code without examples is not imported to look for some: no test does so, and few files of the source hold one."""
-    found = yield
-    return [
-        each for each in found if not isinstance(each, DoctestModule) or ">>>" in file_path.read_text(encoding="utf-8")
-    ]
+class OnlyWithExamples:
+    """Code without examples is not imported to look for some: no test does so, and few files of the source hold one.
+
+    A hook of this file would see the files next to it alone, not those of the source.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        found = yield
+        return [
+            each
+            for each in found
+            if not isinstance(each, DoctestModule) or ">>>" in file_path.read_text(encoding="utf-8")
+        ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(OnlyWithExamples())

@@ -19,16 +19,17 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-    from shardplan.api.audits import AuditAnswer, audit
-    from shardplan.api.budgets import BudgetAnswer, budget
+    from shardplan.api.audits import AuditAnswer, ResumeAnswer, audit, will_resume
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import (
+        BudgetAnswer,
         FitAnswer,
         ParetoAnswer,
         ParetoSizesAnswer,
         ScaleAnswer,
         SensitivityAnswer,
         WhatIfAnswer,
+        budget,
         fit,
         pareto,
         pareto_sizes,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     )
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
-    from shardplan.api.resuming import ResumeAnswer, will_resume
     from shardplan.api.rl import RlAnswer, load_rl, rl
     from shardplan.api.rl_audits import RlAuditAnswer
     from shardplan.base.errors import (
@@ -152,16 +152,18 @@ _MODULES = {
     "decide.operations": ("Operations",),
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
-    "api.audits": ("AuditAnswer", "audit"),
+    "api.audits": ("AuditAnswer", "ResumeAnswer", "audit", "will_resume"),
     "api.rl_audits": ("RlAuditAnswer",),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (
+        "BudgetAnswer",
         "FitAnswer",
         "ParetoAnswer",
         "ParetoSizesAnswer",
         "ScaleAnswer",
         "SensitivityAnswer",
         "WhatIfAnswer",
+        "budget",
         "fit",
         "pareto",
         "pareto_sizes",
@@ -169,10 +171,8 @@ _MODULES = {
         "sensitivity",
         "whatif",
     ),
-    "api.budgets": ("BudgetAnswer", "budget"),
     "api.many": ("search_many",),
     "api.questions": ("question",),
-    "api.resuming": ("ResumeAnswer", "will_resume"),
     "api.rl": ("RlAnswer", "load_rl", "rl"),
     "estimation.estimate": ("Estimate",),
     "estimation.evidence": ("NearRun",),

@@ -55,7 +55,7 @@ def test_without_a_plan_there_is_a_reason() -> None:
 
 def test_what_cannot_be_asked_has_its_reason_in_each_answer() -> None:
     questions, stack = _asked()
-    answers = Searches(stack=stack, fix={"tp": 3}).answers(questions)
+    answers = Searches.of(stack=stack, fix={"tp": 3}).answers(questions)
     assert all(each.estimate is None and each.reason for each in answers)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from shardplan.estimation import gaps
 from shardplan.estimation.evidence import DISTANCES, SPREADS, KnownRuns, spread
-from shardplan.estimation.gaps import Gap, comparable, gap_of_plan, gaps_of, total_factor
+from shardplan.estimation.gaps import Gap, gap_of_plan, gaps_of, total_factor
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.residuals import Features, Residual, read_residuals
 
@@ -335,16 +335,6 @@ def test_a_new_generation_with_a_new_format_has_two_gaps() -> None:
 )
 def test_the_largest_run_is_said(quantity: str, moe: bool, words: str) -> None:  # noqa: FBT001  # a row of the table
     assert found(runs(), quantity, accelerators=1024.0, moe=moe)[-1].reason == f"1,024 accelerators: {words}"
-
-
-def test_scales_are_compared_within_generation_and_kind_as_far_as_there_are_runs() -> None:
-    dense, sparse = runs(1), runs(1, H100._replace(moe=True))
-    other = runs(1, H100._replace(generation="ampere"))
-    known = [*other, *dense, *sparse]
-    assert comparable(H100, "time", known) == dense
-    assert comparable(H100, "memory", known) == [*dense, *sparse]
-    assert comparable(H100._replace(generation="ampere", moe=True), "time", known) == other
-    assert comparable(H100._replace(generation="cdna3", moe=True), "time", known) == sparse
 
 
 SPLIT = H100._replace(plan=Plan(cp=2))

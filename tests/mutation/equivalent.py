@@ -50,16 +50,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "likeness does not read it: any one value lets answers be kept once",
     (
         "estimation/band.py",
-        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)",
-        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1.1000000000000002e-300)",
-    ): "what weighs so little is nothing: the number guards a division by zero",
-    (
-        "estimation/band.py",
-        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)",
-        "of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 9e-301)",
-    ): "what weighs so little is nothing: the number guards a division by zero",
-    (
-        "estimation/band.py",
         "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1e-300)",
         "mixed_in = max(FEW_RUNS - float(alike.sum()), 0.0) / max(float(same_kind.sum()), 1.1000000000000002e-300)",
     ): "what weighs so little is nothing: the number guards a division by zero",

@@ -13,10 +13,11 @@ from tests.strategies import clusters, jobs, models
 
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import Layouts
-from shardplan.planner.objective import FASTEST, Objective
+from shardplan.planner.evaluation import Table, evaluated
+from shardplan.planner.family import Family, KnownPipelines, Layouts
 from shardplan.planner.points import families
+from shardplan.planner.pricing.pieces import FASTEST, Objective
+from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.space import Space, declare
 
@@ -61,6 +62,11 @@ def questions(draw: st.DrawFn) -> Question:
     model, n = draw(models()), draw(st.sampled_from((16, 8, 24, 4, 1)))
     job = draw(jobs(n * draw(st.sampled_from((1, 2, 6)))))
     return Question(model=model, cluster=draw(clusters()), num_accelerators=n, job=job)
+
+
+def evaluate(question: Question, family: Family, objective: Objective = FASTEST) -> Table:
+    """Every valid plan of a family."""
+    return evaluated(Tables(question=question, family=family, known=KnownPipelines()), objective)
 
 
 @st.composite

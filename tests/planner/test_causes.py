@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.commands import run, unwrapped
 from tests.few import few
-from tests.planner.small import TIME_OF_ALL, families_of, spaces
+from tests.planner.small import TIME_OF_ALL, evaluate, families_of, spaces
 from tests.planner.test_runnable import asked as question_in
 
 import shardplan
@@ -25,9 +25,9 @@ from shardplan.base.errors import PlanError
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Offload
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.planner.evaluation import best_plans, evaluate, evaluated
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.evaluation import best_plans, evaluated
+from shardplan.planner.family import KnownPipelines
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.ranking import best_cell
 from shardplan.planner.related import causes
@@ -61,6 +61,9 @@ def test_a_pruned_search_names_the_same_plan() -> None:
 
 MODEL = "llama-3.1-8b"
 BAD: dict[str, Any] = {"sequence_length": 1_000_003}
+ONE_OF_EACH: dict[str, Any] = {"vp": 1, "micro_batch_size": 1}
+MANY: dict[str, Any] = {"global_batch_size": 1024, "limit": {"cp": 1, **ONE_OF_EACH}}
+"""On 509 accelerators, so that the search is short."""
 
 
 @cache
@@ -108,7 +111,7 @@ def test_the_next_count_fills_nodes_and_has_more_layouts(number: int, batch: int
 
 def test_the_least_memory_is_that_of_all_plans() -> None:
     """Brute force over degrees, recomputation, sharding, sequence parallelism and what lives on the host."""
-    found = search(MODEL, "dgx-h100", 8, limit={"vp": 1, "micro_batch_size": 1}, **BAD)
+    found = search(MODEL, "dgx-h100", 8, limit=ONE_OF_EACH, **BAD)
     assert not found.estimates
     assert found.smallest is not None
     least = min(_peaks(8))
@@ -137,10 +140,10 @@ def _peaks(number: int) -> list[float]:
 
 @pytest.mark.parametrize("place", ["optimizer", "activations"])
 def test_what_is_fixed_stays_fixed_in_the_least(place: str) -> None:
-    found = search(MODEL, "dgx-h100", 8, fix={"offload": place}, **BAD)
+    found = search(MODEL, "dgx-h100", 8, fix={"offload": place}, limit=ONE_OF_EACH, **BAD)
     assert found.smallest is not None
     assert found.smallest.plan.offload == place
-    none = search(MODEL, "dgx-h100", 8, exclude={"offload": place}, **BAD)
+    none = search(MODEL, "dgx-h100", 8, exclude={"offload": place}, limit=ONE_OF_EACH, **BAD)
     assert none.smallest is not None
     assert none.smallest.plan.offload != place
 
@@ -170,7 +173,7 @@ def test_a_sequence_that_ranks_cannot_share_leaves_plans_without_sequence_parall
         (MODEL, 8, BAD, "a sequence of 1,000,003 tokens (a prime number)"),
         ("mixtral-8x7b", 8, {"sequence_length": 131_071}, "a sequence of 131,071 tokens (a prime number)"),
         (MODEL, 7, {"sequence_length": 131_072}, "7 accelerators (a prime number)"),
-        ("llama-3.1-405b", 509, {"global_batch_size": 1024}, "509 accelerators (a prime number)"),
+        ("llama-3.1-405b", 509, MANY, "509 accelerators (a prime number)"),
     ],
 )
 def test_the_number_that_divides_badly_is_the_cause(model: str, number: int, fields: Any, said: str) -> None:
@@ -186,7 +189,7 @@ def test_the_number_that_divides_badly_is_the_cause(model: str, number: int, fie
     ("model", "number", "fields"),
     [
         (MODEL, 7, {"sequence_length": 131_072, "global_batch_size": 28}),
-        ("llama-3.1-405b", 509, {"global_batch_size": 1024}),
+        ("llama-3.1-405b", 509, MANY),
     ],
 )
 def test_a_count_that_divides_badly_leaves_some_idle(model: str, number: int, fields: Any) -> None:

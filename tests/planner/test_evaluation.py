@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.examples import LLAMA_405B, SMALL, cluster, deepseek_v3
 from tests.few import few
-from tests.planner.small import TIME_OF_ALL, families_of, layout_of, positions, questions, spaces
+from tests.planner.small import TIME_OF_ALL, evaluate, families_of, layout_of, positions, questions, spaces
 
 from shardplan.api.questions import ask
 from shardplan.estimation.estimate import estimate_plan, estimate_plans, price_plans
@@ -27,14 +27,13 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.software import Software
 from shardplan.physics.validity import check_plans
 from shardplan.physics.workload.stage import Stage, kinds_of_stage, stages
-from shardplan.planner.evaluation import Listed, Table, best_plans, evaluate, evaluated, listed_of, outcomes
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines, Layouts
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.evaluation import Listed, Table, best_plans, evaluated, listed_of, outcomes
+from shardplan.planner.family import Family, KnownPipelines, Layouts
 from shardplan.planner.points import families
 from shardplan.planner.pricing import cutting
 from shardplan.planner.pricing.cutting import STEP, priced_together
 from shardplan.planner.pricing.numbers import ALONE, Rows
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult

@@ -20,7 +20,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.launch.export.targets import export_estimate
 from shardplan.physics.frameworks.stack import load_stack
-from shardplan.planner.related.fewer import (
+from shardplan.planner.related.counts import (
     LEAST_GAIN,
     MOST_SEARCHED,
     counts_of_units,

@@ -16,7 +16,6 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.physics.frameworks.defaults import job_in_stack
 from shardplan.physics.frameworks.usual_stack import usual_stack
-from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.counts import (
     BATCH_SHARE,
     FEWEST,
@@ -29,7 +28,7 @@ from shardplan.planner.related.counts import (
     worth,
 )
 from shardplan.planner.related.neighbours import LEAST_GAIN, Neighbours, _promising, _rate
-from shardplan.planner.restrictions import Restrictions
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 
 
@@ -125,7 +124,7 @@ def test_more_accelerators_than_a_batch_can_feed_are_left_out() -> None:
 def test_offers_are_the_same_whatever_is_left_out_on_the_way() -> None:
     """Plans that are slower than the best pair so far need no price."""
     asked, stack = question(191, 370), usual_stack("NVIDIA")
-    searched = Neighbours(asked, Restrictions(), stack, KnownPipelines(), None)
+    searched = Neighbours(asked, Scope(stack=stack))
     found = searched.faster_than(0.0, _promising(asked))
     best = max(found, key=_rate)
     alone = [searched.faster_than(0.0, [pair]) for pair in _promising(asked)]

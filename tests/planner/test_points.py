@@ -203,7 +203,8 @@ def test_points_that_share_a_layout_differ_in_the_micro_batch_alone(question: Qu
 @given(questions())
 def test_points_that_are_placed_alike_have_the_same_plans_and_need_as_much_memory(question: Question) -> None:
     """So a search finds the memory of one of them."""
-    for family in families(question, declare(question, Restrictions()), Counter()):
+    declared = declare(question, Restrictions())
+    for family in families(question, declared, Counter()):
         chosen, which = family.placed_alike()
         assert chosen[which[chosen]].tolist() == chosen.tolist()
         of_points: dict[int, list[tuple[int, int, int]]] = {}
@@ -216,6 +217,12 @@ def test_points_that_are_placed_alike_have_the_same_plans_and_need_as_much_memor
             plan, other = (family.plan(*of_points[point][-1], each) for each in (point, first))
             assert replace(plan, placement=other.placement) == other != plan
             pairs.append((plan, other))
+        placement = next(iter(declared.axes["placement"]))
+        kept = [
+            (*inner, replace(family.plan(*inner[-1], point), placement=placement))
+            for point, inner in of_points.items() if point in chosen
+        ]  # fmt: skip
+        assert len(set(kept)) == len(kept), "of points that differ in placement alone one is kept"
         priced = [each.peak_memory_bytes for each in price_plans(question, [*itertools.chain(*pairs)])]
         assert priced[::2] == pytest.approx(priced[1::2], rel=1e-12)
 

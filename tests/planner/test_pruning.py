@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.few import few
-from tests.planner.small import CANDIDATES, TIME_OF_ALL, families_of, limits, questions, spaces
+from tests.planner.small import CANDIDATES, TIME_OF_ALL, evaluate, families_of, limits, questions, spaces
 from tests.planner.test_alike import question
 from tests.planner.test_evaluation import listed
 
@@ -21,16 +21,15 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
-from shardplan.planner import search
-from shardplan.planner.evaluation import evaluate, outcomes
-from shardplan.planner.objective import SMALLEST
-from shardplan.planner.pruning import goals
+from shardplan.planner import scope, survey
+from shardplan.planner.evaluation import outcomes
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.space import Space, declare
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.survey import Goal, Survey, survey_of
 from shardplan.reports.explanation import explain
 
 MEMORY = (1.0, 0.2, 0.05, 0.02, 0.01, 0.003)
@@ -44,19 +43,19 @@ SAME = [each.name for each in fields(SearchResult) if each.compare and each.name
 def small_pieces() -> Iterator[None]:
     """A limit is looked for among one plan at first, so that small spaces are pruned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(goals, "FIRST", 1)
-        patch.setattr(goals, "MORE", 2)
+        patch.setattr(survey, "FIRST", 1)
+        patch.setattr(survey, "MORE", 2)
         yield
 
 
 def search_of_every_plan(asked: Question, **more: Any) -> SearchResult:
     """The search with every plan priced, piece by piece."""
 
-    def without_goal(catalogue_question: Question, space: Space, **given: Any) -> Survey:
+    def without_goal(catalogue_question: Question, space: Space, *_goals: Goal, **given: Any) -> Survey:
         return survey_of(catalogue_question, space, known=given["known"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "survey_of", without_goal)
+        patch.setattr(scope, "survey_of", without_goal)
         return search_question(asked, **more)
 
 

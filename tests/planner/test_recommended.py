@@ -33,6 +33,7 @@ from shardplan.planner.related.alike import best_of_alike
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import ALIKE_TIME, Tested, complexity_of
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
@@ -152,10 +153,10 @@ def test_questions_asked_together_follow_the_same_rule(asked: list[Question], li
         needed = plans[0].peak_memory_bytes
         asked = [*asked[:4], *(holding(asked[0], needed * share) for share in (1.0, 0.95, 1.03))]
     for tested in (None, by_chance):
-        together = best_of_alike(asked, restrictions=Restrictions(limit=limit), to_take=True, tested=tested)
+        together = best_of_alike(asked, Scope(limit=limit), to_take=True, tested=tested)
         for one, found in zip(asked, together, strict=True):
             check_same(one, limit, tested, None if found.to_take is None else found.to_take.plan)
-        (alone,) = best_of_alike(asked[-1:], restrictions=Restrictions(limit=limit), to_take=True, tested=tested)
+        (alone,) = best_of_alike(asked[-1:], Scope(limit=limit), to_take=True, tested=tested)
         assert alone.to_take == together[-1].to_take
 
 
@@ -292,7 +293,7 @@ def test_questions_asked_together_take_the_same_plans(shares: tuple[float, ...])
     inner, *outer = asked.cluster.tiers
     networks = [(inner, *(replace(tier, bandwidth=tier.bandwidth * share) for tier in outer)) for share in shares]
     questions = [replace(asked, cluster=replace(asked.cluster, tiers=tiers)) for tiers in networks]
-    together = best_of_alike(questions, restrictions=Restrictions(limit=limit), stack=MEGATRON, to_take=True)
+    together = best_of_alike(questions, Scope(limit=limit, stack=MEGATRON), to_take=True)
     for each, answer in zip(questions, together, strict=True):
         alone = search_question(each, limit=limit, stack=MEGATRON, suggestions=False, use_all=True).recommended
         assert alone is not None

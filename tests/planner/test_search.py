@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import GB, LLAMA_70B, SMALL, accelerator, cluster, llama, tier
 from tests.few import few
-from tests.planner.small import TIME_OF_ALL
+from tests.planner.small import TIME_OF_ALL, evaluate
 from tests.strategies import clusters, jobs, models
 
 from shardplan import search
@@ -29,7 +29,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
 from shardplan.physics.validity import broken_rules
-from shardplan.planner.evaluation import Listed, best_plans, evaluate, outcomes
+from shardplan.planner.evaluation import Listed, best_plans, outcomes
 from shardplan.planner.points import families
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question

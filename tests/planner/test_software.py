@@ -35,9 +35,8 @@ from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.runnable import all_run
 from shardplan.physics.frameworks.stack import load_stack
 from shardplan.physics.validity import broken_rules
-from shardplan.planner.family import Family
+from shardplan.planner.family import Family, KnownPipelines
 from shardplan.planner.framework_axes import CHOICES
-from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.bounds import ROUNDING, least_by_software, least_shares

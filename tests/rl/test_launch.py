@@ -10,6 +10,7 @@ import shardplan
 from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
+from shardplan.rl.launches.audit import OpenStepError
 from shardplan.rl.measured import price, shipped_steps
 
 OWN = "actor_rollout_ref"
@@ -65,7 +66,20 @@ worker:
   rollout: {n: 5, tensor_parallel_size: 4, gpu_memory_utilization: 0.6}
 trainer: {nnodes: 1, n_gpus_per_node: 8}
 """
+SKYRL = """uv run --isolated --extra fsdp --with vllm -m examples.train.algorithms.dapo.main_dapo \\
+  trainer.policy.model.path=Qwen/Qwen3-8B trainer.strategy=fsdp2 trainer.placement.colocate_all=false \\
+  trainer.placement.policy_num_nodes=2 trainer.placement.policy_num_gpus_per_node=8 trainer.train_batch_size=128 \\
+  trainer.policy_mini_batch_size=32 trainer.micro_train_batch_size_per_gpu=2 trainer.max_prompt_length=512 \\
+  generator.sampling_params.max_generate_length=1024 generator.n_samples_per_prompt=8 \\
+  generator.inference_engine.num_engines=4 generator.inference_engine.tensor_parallel_size=2 \\
+  trainer.algorithm.use_kl_loss=false trainer.policy.sequence_parallel_size=2 """
+OAT = """python train_zero_math.py --critic_type drgrpo --gpus 8 --collocate --vllm_sleep --vllm_gpu_ratio 0.35 \\
+  --gradient-checkpointing --bf16 --num_ppo_epochs 1 --beta 0 --oracle_type reward --oracle math --pretrain qwen3-8b \\
+  --zero-stage 2 --prompt_max_length 1024 --num_samples 8 --generate_max_length 3000 --train_batch_size 256 \\
+  --train_batch_size_per_device 1 --rollout_batch_size 128 --rollout_batch_size_per_device 16 --num_prompt_epoch 20 """
 FILES = {
+    "skyrl": ("run.sh", SKYRL),
+    "oat": ("run.sh", OAT),
     "easyr1": ("config.yaml", EASYR1),
     "verl": ("run.sh", VERL),
     "nemo-rl": ("grpo.yaml", NEMO),
@@ -88,6 +102,8 @@ def read(folder: Path, name: str, text: str, given: Mapping[str, object] | None 
     ("name", "pools", "batch", "degrees"),
     [
         ("verl", ("colocated", 16, 16), (128, 8, 2), (1, 1, 1, "zero3", "full", 2)),
+        ("skyrl", ("in-turns", 16, 8), (128, 8, 4), (1, 1, 2, "zero3", "full", 2)),
+        ("oat", ("colocated", 8, 8), (128, 8, 4), (1, 1, 1, "zero2", "full", 1)),
         ("easyr1", ("colocated", 8, 8), (128, 5, 2), (1, 1, 1, "zero3", "full", 4)),
         ("nemo-rl", ("in-turns", 16, 8), (64, 16, 2), (2, 1, 1, "zero1", "none", 4)),
         ("slime", ("in-turns", 8, 8), (32, 8, 2), (2, 1, 2, "zero1", "full", 2)),
@@ -234,10 +250,6 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("verl", "ppo_mini_batch_size=64", "ppo_mini_batch_size=256", "at most the batch of prompts"),
         ("verl", "rollout.tensor_model_parallel_size=2", "rollout.tensor_model_parallel_size=3", "engines fill"),
         ("verl", "ppo_max_token_len_per_gpu=8192", "ppo_max_token_len_per_gpu=1024", "hold the longest prompt"),
-        ("verl", "adv_estimator=grpo", "adv_estimator=mine", "estimator of the advantage"),
-        ("verl", "rollout.name=vllm", "rollout.name=hf", "vllm or sglang"),
-        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.model.lora_rank=32", "trained in full"),
-        ("verl", "rollout.n=8", "rollout.n=8 reward_model.enable=True", "trained in full"),
         ("verl", "gpu_memory_utilization=0.6", "gpu_memory_utilization=60", "share of the memory"),
         ("nemo-rl", "num_nodes: 3", "num_nodes: 1", "leaves accelerators"),
         ("nemo-rl", "{enabled: false, resources", "{enabled: true, resources", None),
@@ -246,7 +258,6 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
         ("openrlhf", "--colocate_all_models", "", "share the accelerators"),
         ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
-        ("ms-swift", "--use_vllm true", "--use_vllm false", "vLLM generates"),
     ],
 )
 def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, new: str, rule: str | None) -> None:
@@ -259,6 +270,57 @@ def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, 
         read(tmp_path, file, text.replace(old, new))
     assert rule in raised.value.rule
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "given"),
+    [
+        ("verl", "adv_estimator=grpo", "adv_estimator=mine", {"advantage": "grpo"}),
+        ("verl", "rollout.name=vllm", "rollout.name=hf", {"engine": "vllm"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.model.lora_rank=32", {"lora": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.rollout.multi_turn.enable=True reward_model.enable=True",
+         {"turns": "no", "reward_model": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.rollout.agent.activate_agent=True", {"agent": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.agent.max_turns=3", {"agent": "no"}),
+        ("openrlhf", "train_ppo_ray", "multi_agent_train_ppo_ray", {"agent": "no"}),
+        ("ms-swift", "--use_vllm true", "--use_vllm false", {"uses_engine": "yes"}),
+        ("openrlhf", "--vllm_num_engines 4", "", {"engines": "4"}),
+    ],
+)  # fmt: skip
+def test_what_is_not_priced_is_asked_with_all_that_is_open(
+    tmp_path: Path, name: str, old: str, new: str, given: dict[str, str]
+) -> None:
+    """One answer to everything that is named gives an estimate."""
+    file, text = FILES[name]
+    assert old in text
+    path = tmp_path / file
+    path.write_text(text.replace(old, new))
+    with pytest.raises(OpenStepError) as raised:
+        shardplan.audit(path, cluster="dgx-h100")
+    assert {*raised.value.needs} >= {*given, "response_mean"}
+    assert all(f"--given {key}=" in raised.value.hint for key in given)
+    found = shardplan.audit(path, cluster="dgx-h100", given={"response_mean": "100", **given})
+    assert isinstance(found, RlAuditAnswer)
+    assert found.plan.step_time > 0
+
+
+@pytest.mark.parametrize("off", ["agent.activate_agent=False", "agent.max_turns=1", "agent.num_workers=8"])
+def test_an_agent_that_is_off_asks_nothing(tmp_path: Path, off: str) -> None:
+    assert read(tmp_path, "run.sh", VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.{off}")).plan.step_time > 0
+
+
+def test_what_evaluates_or_generates_is_no_step(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="evaluates"):
+        read(tmp_path, "run.sh", f"{VERL} trainer.val_only=True")
+    with pytest.raises(InputError, match="main_generate"):
+        read(tmp_path, "run.sh", SKYRL.replace("main_dapo", "main_generate"))
+
+
+def test_a_script_that_passes_arguments_on_to_another_is_read_with_them(tmp_path: Path) -> None:
+    (tmp_path / "base.sh").write_text(f"{VERL} $@")
+    found = read(tmp_path, "run.sh", f"bash base.sh {OWN}.rollout.n=4")
+    assert found.result.task.answers.samples == 4
+    assert any("base.sh, which was read too" in note for note in found.notes)
 
 
 def test_the_command_shows_the_phases(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.related.alike import best_of_alike
-from shardplan.planner.restrictions import Restrictions, as_lists
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
-from shardplan.planner.space import declare
-from shardplan.planner.survey import survey_of
 
 GRID = grid_of(SMALL)
 CHOICES: dict[str, Any] = {"fix": {"cp": 1, "pp": 1, "sharding": "zero1", "recompute": "none"}, "limit": {"tp": [1, 2]}}
@@ -25,8 +23,7 @@ CHOICES: dict[str, Any] = {"fix": {"cp": 1, "pp": 1, "sharding": "zero1", "recom
 
 def fastest(asked: PutPoint) -> tuple[Estimate | None, int]:
     """The fastest of all plans, whatever software runs it, and their number."""
-    restrictions = Restrictions(**{name: as_lists(values) for name, values in CHOICES.items()})
-    survey = survey_of(asked.question, declare(asked.question, restrictions, asked.stack))
+    survey = Scope.of(stack=asked.scope.stack, **CHOICES).survey(asked.question)
     cells = different_cells(survey.tables, 1)
     return (survey.estimate(cells[0]) if cells else None), survey.num_evaluated
 
@@ -50,7 +47,9 @@ def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
     rows = {(row["memory_bytes"], row["plan"]): row for row in rows_of(grid, range(4))}
     for number in range(4):
         point, asked = grid.point(number), put(grid.point(number))
-        result = search_question(asked.question, top=1, suggestions=False, stack=asked.stack, use_all=True, **CHOICES)
+        result = search_question(
+            asked.question, top=1, suggestions=False, stack=asked.scope.stack, use_all=True, **CHOICES
+        )
         wanted = result.recommended if point["plan"] == "recommended" else fastest(asked)[0]
         row = rows[point["memory"], point["plan"]]
         assert row["num_plans_evaluated"] == result.num_plans_evaluated
@@ -64,9 +63,8 @@ def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
 def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memories: tuple[float, ...]) -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})
     puts = [put(grid.point(number)) for number in range(len(memories))]
-    limits: dict[str, Any] = {"restrictions": puts[0].restrictions, "stack": puts[0].stack}
-    together = best_of_alike([each.question for each in puts], restrictions=puts[0].restrictions, stack=puts[0].stack)
-    alone = [best_of_alike([each.question], **limits)[0] for each in puts]
+    together = best_of_alike([each.question for each in puts], puts[0].scope)
+    alone = [best_of_alike([each.question], puts[0].scope)[0] for each in puts]
     assert [each.num_plans for each in together] == [each.num_plans for each in alone]
     times, expected = ([inf if a.fastest is None else a.fastest.step_time for a in each] for each in (together, alone))
     assert times == pytest.approx(expected, rel=1e-12)

@@ -70,9 +70,9 @@ def test_a_sweep_takes_words_and_frameworks_as_a_search_does() -> None:
     theirs = shardplan.search(
         "llama-3.2-1b", "dgx-h100", 8, train="qlora", limit={"pp": [1], "cp": [1]}, **JOB
     ).recommended
-    assert found.stack is not None
+    assert found.scope.stack is not None
     assert theirs is not None
-    assert theirs.framework == found.stack.label
+    assert theirs.framework == found.scope.stack.label
     assert (found.question.job.train, found.question.job.base_weights) == ("lora", "nf4")
     with pytest.raises(InputError, match="train is qlora with base_weights same"):
         put({**POINT, "train": "qlora", "base_weights": "same"})

@@ -16,11 +16,12 @@ from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.question import PutQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.side_by_side import in_groups
-from shardplan.planner.restrictions import Given, Restrictions, as_lists
+from shardplan.planner.restrictions import Given
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop
 
@@ -99,7 +100,7 @@ class _Asked(NamedTuple):
     put: PutQuestion
     choices: dict[str, Any]
     top: int
-    known: KnownPipelines
+    scope: Scope
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -108,10 +109,8 @@ class _Asked(NamedTuple):
 
     def searched(self) -> SearchAnswer:
         """The answer of a search of its own."""
-        question, stack = self.put.question, self.put.stack
-        found = search_question(
-            question, top=self.top, known=self.known, suggestions=False, stack=stack, use_all=True, **self.choices
-        )
+        how: dict[str, Any] = {"suggestions": False, "use_all": True} | vars(self.scope)
+        found = search_question(self.put.question, top=self.top, **how)
         return SearchAnswer.of(found.assuming(self.assumptions))
 
 
@@ -169,16 +168,14 @@ def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]
     for number, each in enumerate(asked):
         if number not in found:
             group = [asked[other].put.question for other in group_of[number]]
-            limits = Restrictions(**{name: as_lists(value) for name, value in each.choices.items()})
-            answers = best_of_alike(
-                group, restrictions=limits, stack=each.put.stack, known=each.known, to_take=True, stop=stop
-            )
+            answers = best_of_alike(group, replace(each.scope, stop=stop), to_take=True)
             found |= dict(zip(group_of[number], answers, strict=True))
         yield ManyAnswer.of_found(found.pop(number), each)
 
 
 def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int, known: KnownPipelines) -> _Asked:
-    return _Asked(under_fastest(_put(each, stack), **choices), choices, top, known)
+    put = under_fastest(_put(each, stack), **choices)
+    return _Asked(put, choices, top, Scope.of(stack=put.stack, known=known, **choices))
 
 
 def _put(asked: object, stack: StackLike) -> PutQuestion:

@@ -74,7 +74,7 @@ def put_search(
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
     choices = choices_in(record)
     put = questions.ask_search(record, stop=stop)
-    return put.restricted(choices), Searches(stack=put.stack, stop=stop, **choices)
+    return put.restricted(choices), Searches.of(stack=put.stack, stop=stop, **choices)
 
 
 def is_given(name: str, asked: SearchFields) -> bool:

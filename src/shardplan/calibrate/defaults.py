@@ -12,7 +12,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -57,12 +57,26 @@ class Refit:
     groups: tuple[str, ...]
     """What every case is left out with."""
     fit: Fit
-    time: Vector
-    """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
-    memory: Vector
-    """The same of the peak memory."""
-    need: Vector
-    """ln(needed / usable memory), of all cases."""
+
+    @property
+    def time(self) -> Vector:
+        """ln(predicted / measured) of the step time: cases x folds; NaN where not measured."""
+        return self._errors[0]
+
+    @property
+    def memory(self) -> Vector:
+        """The same of the peak memory."""
+        return self._errors[1]
+
+    @property
+    def need(self) -> Vector:
+        """ln(needed / usable memory), of all cases."""
+        return self._errors[2]
+
+    @cached_property
+    def _errors(self) -> Vector:
+        """The three tables: every case under the constants of every fold, predicted when one of them is asked for."""
+        return log_ratios_and_needs(self.cases, profiles_at(self.fit.frees, self.fit.theta))
 
     @property
     def groups_that_ran(self) -> tuple[str, ...]:
@@ -101,8 +115,7 @@ def refit(
     evidence = evidence_of([case for case, _ in seen], frees, [name for _, name in seen])
     folds = (None, *sorted({name for _, name in seen}))
     found = fit(frees, evidence, folds, start=start, iterations=iterations, progress=progress)
-    time, memory, need = log_ratios_and_needs(cases, profiles_at(frees, found.theta))
-    return Refit(cases=cases, groups=groups, fit=found, time=time, memory=memory, need=need)
+    return Refit(cases=cases, groups=groups, fit=found)
 
 
 def moves_table(found: Fit) -> str:

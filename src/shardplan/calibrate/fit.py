@@ -266,14 +266,19 @@ class _Problem:
         return np.asarray([free.sd for free in self.frees])
 
     def linearised(self, theta: Vector) -> _Linearised:
-        """Residuals at ``theta`` and by finite differences their derivatives, in one pass over the runs."""
+        """Residuals at ``theta`` and by finite differences their derivatives, in one pass over the runs.
+
+        Folds at the same place, as all are at the start, share theirs.
+        """
+        theta, fold = np.unique(theta, axis=0, return_inverse=True)
+        fold = fold.reshape(-1)  # numpy 2.0 gives it another shape
         num_folds, num_constants = theta.shape
         shifts = np.vstack([np.zeros(num_constants), np.diag(STEP * self.prior_sd)])
         sets = (theta[:, None, :] + shifts[None, :, :]).reshape(-1, num_constants)
         residuals = self.evidence.residuals(sets).reshape(-1, num_folds, num_constants + 1)
         at = residuals[:, :, 0]
         slopes = (residuals[:, :, 1:] - at[:, :, None]) / (STEP * self.prior_sd)
-        return _Linearised(at, np.moveaxis(slopes, 0, 1))
+        return _Linearised(at[:, fold], np.moveaxis(slopes, 0, 1)[fold])
 
     def objective(self, residuals: Vector, theta: Vector) -> Vector:
         """One number per fold."""

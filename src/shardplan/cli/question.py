@@ -47,7 +47,7 @@ def searched(
     put = put or asked(flags, space)
     restricted = choices_in(space_of(space))
     given = (*given_by_user(flags, space), *put.warnings)
-    return put.restricted(restricted), Searches(stack=put.stack, **restricted), given
+    return put.restricted(restricted), Searches.of(stack=put.stack, **restricted), given
 
 
 def are_several(flags: QuestionForm) -> bool:

@@ -25,7 +25,7 @@ from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.defaults import with_usual_batch
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import Layer
-from shardplan.planner.objective import SMALLEST as SMALLEST_MEMORY
+from shardplan.planner.pricing.pieces import SMALLEST as SMALLEST_MEMORY
 from shardplan.planner.survey import Survey
 
 Sought = Literal["sequence_length", "micro_batch_size", "layers", "gpus"]
@@ -226,7 +226,7 @@ def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
 
 def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
     """Of all divisors of the batch, the largest that any plan that fits has: from one search of all of them."""
-    if any("micro_batch_size" in (given or {}) for given in (searches.fix, searches.limit, searches.exclude)):
+    if "micro_batch_size" in searches.fields:
         raise InputError(
             "micro_batch_size is restricted, and its largest value is sought",
             rule="what is sought is free",

@@ -44,10 +44,10 @@ from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import Table
-from shardplan.planner.objective import SMALLEST
+from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.ranking import different_cells
 from shardplan.planner.related.forms import plainest, plan_to_take_of
-from shardplan.planner.robustness import pessimistic_times, tested_by
+from shardplan.planner.robustness import PlanFacts, pessimistic_times
 from shardplan.planner.survey import Survey
 from shardplan.planner.tied import PricedPlans, priced_cells
 
@@ -122,9 +122,8 @@ def _recommended(question: Question, survey: Survey, searches: Searches) -> Esti
     priced = survey.with_prices(cells).priced
     if priced is None:
         return None
-    fastest, tested = priced.index_of(cells[0]), tested_by(searches.stack, question)
-    space = searches.space(question)
-    priced, best = plan_to_take_of(question, priced, fastest, space, tested)
+    space, facts = survey.space, PlanFacts(question, priced, searches.tested(question))
+    priced, best = plan_to_take_of(question, facts, priced.index_of(cells[0]), space)
     plain = plainest(space, question, priced.plan(best), priced.needs(best))
     return estimate_plan(question, plain)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from typing import Any
 
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, estimates_of
 from shardplan.planner.related.side_by_side import in_groups
-from shardplan.planner.restrictions import Given, Restrictions, as_lists
 from shardplan.planner.result import SearchResult
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
-from shardplan.planner.space import Space, declare
-from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.stopping import SearchStopped
+from shardplan.planner.survey import Survey
 
 Progress = Callable[[int, int], None]
 """Called with questions done and questions in all."""
@@ -48,40 +46,15 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searches:
+class Searches(Scope):
     """Searches that share a framework, restrictions and the pipelines of earlier ones."""
-
-    stack: Stack | None = None
-    """The framework that runs the plans; None where none limits them."""
-    fix: Given | None = None
-    """Fields of the plan with one value."""
-    limit: Given | None = None
-    """Fields with these values alone."""
-    exclude: Given | None = None
-    """Fields without these values."""
-    stop: Stop | None = None
-    """Asked between pieces of work."""
-    known: KnownPipelines = field(default_factory=KnownPipelines, repr=False, compare=False)
 
     def result(
         self, question: Question, *, top: int = 1, within: float = math.inf, progress: Progress | None = None
     ) -> SearchResult:
         """The answer of ``plan --use-all``, of steps up to ``within`` seconds alone. Raises as that does."""
-        return search_question(
-            question,
-            top=top,
-            fix=self.fix,
-            limit=self.limit,
-            exclude=self.exclude,
-            stop=self.stop,
-            known=self.known,
-            suggestions=False,
-            stack=self.stack,
-            prune=True,
-            within=within,
-            use_all=True,
-            progress=progress,
-        )
+        how: dict[str, Any] = {"suggestions": False, "prune": True, "use_all": True}
+        return search_question(question, top=top, within=within, progress=progress, **how, **vars(self))
 
     def answer(self, question: Question) -> Answered:
         """The plan to take. A question that the restrictions or the framework rule out has a reason in its place."""
@@ -99,14 +72,7 @@ class Searches:
     def _of_alike(self, questions: Sequence[Question]) -> list[Answered]:
         """Answers to questions that differ in memory and rates alone."""
         try:
-            found = best_of_alike(
-                questions,
-                restrictions=self.restrictions,
-                stack=self.stack,
-                known=self.known,
-                to_take=True,
-                stop=self.stop,
-            )
+            found = best_of_alike(questions, self, to_take=True)
         except SearchStopped:
             raise
         except ShardplanError as error:
@@ -127,19 +93,6 @@ class Searches:
             for answer, each in zip(estimates_of(questions, plans, self.stack), found, strict=True)
         ]
 
-    @property
-    def restrictions(self) -> Restrictions:
-        """What is fixed, limited and excluded."""
-        return Restrictions(fix=as_lists(self.fix), limit=as_lists(self.limit), exclude=as_lists(self.exclude))
-
-    def space(self, question: Question) -> Space:
-        """The candidates of every field. Raises ``InputError``."""
-        return declare(question, self.restrictions, self.stack)
-
-    def survey(self, question: Question) -> Survey:
-        """Every plan with its step time and memory."""
-        return survey_of(question, self.space(question), stop=self.stop, known=self.known)
-
     def survey_if_any(self, question: Question) -> Survey | None:
         """The same; None where the restrictions or the framework rule the question out."""
         try:
@@ -148,14 +101,6 @@ class Searches:
             raise
         except ShardplanError:
             return None
-
-    def limiting(self, **limit: object) -> Searches:
-        """The same with more fields limited."""
-        return replace(self, limit={**(self.limit or {}), **limit})
-
-    def fixing(self, **fix: object) -> Searches:
-        """The same with more fields fixed."""
-        return replace(self, fix={**(self.fix or {}), **fix})
 
 
 def why_none(found: AlikeAnswer) -> str:

@@ -95,7 +95,7 @@ def sensitivity_of(question: Question, searches: Searches, *, factor: float, pro
             rule=f"the factor is a number above 1 and at most {LARGEST_FACTOR:g}",
             hint=f"give {FACTOR} to vary every parameter by a quarter",
         )
-    offloads = any("offload" in (given or {}) for given in (searches.fix, searches.limit))
+    offloads = any("offload" in given for given in (searches.fix, searches.limit))
     parameters = [*parameters_of(question, offloads=offloads)]
     scales = [scaled(question, parameter.name, by) for parameter in parameters for by in (1 / factor, factor)]
     base, *ends = searches.answers([question, *scales], progress)

@@ -7,9 +7,8 @@ machines, software and habits share, and a part of the run's own:
 
 .. math:: z_{ti} = b_t + e_{ti}, \quad b_t \sim (0, \tau), \; e_{ti} \sim (0, \sigma)
 
-A band without runs of one's own has both: it is made of weighted quantiles of z. Once a profile is fitted to runs of
-one's own, the shared part is known, and the band is made of e and of the errors of these runs. A run weighs the more,
-the more alike it is, and a team as much as its centre tells of teams,
+A band without runs of one's own has both: it is made of weighted quantiles of z. A run weighs the more, the more alike
+it is, and a team as much as its centre tells of teams,
 
 .. math:: w_{ti} = e^{-d_i^2 / 2 \ell^2} \frac{1 + \rho}{n_t + \rho}, \quad \rho = \sigma^2 / \tau^2,
           \quad d_i^2 = \sum_k w_k (x_{ik} - x_k)^2
@@ -21,9 +20,20 @@ bands would narrow where runs of one scale happen to agree. A part that no run c
 that some do, of its generation if there are any: its band spans what each would have. Where little is alike the band is
 wider, and says so (``estimation.gaps``). ``calibration.coverage`` counts how often it holds.
 
-Runs to which the profile in use was fitted count by their own errors, each predicted without itself: every one weighs
-:math:`e^{-d_i^2 / 2}`, with the scale in :math:`d_i` too, and the published runs together as ``PUBLISHED_RUNS`` of
-them, so that few runs move the band little and many make it, narrower or wider.
+Runs to which the profile in use was fitted, each predicted without itself, tell what their team shares and how large
+its errors are. With weights :math:`w_i = e^{-d_i^2 / 2 \ell^2}` by all that ``estimation.evidence`` compares (length
+``LENGTH_OF_OWN``) and their sum W, of the variance of the shared part :math:`\rho / (\rho + W)` is left. With the ends
+:math:`h_b` of the band of both parts and :math:`h_e` of that of the own part alone, an end is known beforehand as
+
+.. math:: h^2 = h_e^2 + (h_b^2 - h_e^2)\,\rho / (\rho + W)
+
+Teams differ in the size s of their errors u: these are Laplace's, and :math:`1 / s \sim \Gamma(a, b)` with the shape a
+(``SHAPE``) and the rate b that has this end. Errors that were seen add to both, and the end is the tenth of a Lomax
+distribution,
+
+.. math:: A = a + W, \quad B = h / (0.2^{-1/a} - 1) + \sum_i w_i |u_i|, \quad h' = B\,(0.2^{-1/A} - 1)
+
+With no such runs, or none that is like the question, it is that of the published runs.
 
 Steps that wait for the network or for the host, or that mostly attend, are less certain than others, and so are those
 that lie outside what a prediction had seen, and runs that are not described in full (``UNDESCRIBED``): errors of step
@@ -50,12 +60,10 @@ from shardplan.estimation.evidence import LIKELY, KnownRuns
 from shardplan.estimation.gaps import (
     OUTSIDE,
     Gap,
-    comparable,
     doubts_of,
     gap_of_companions,
     gap_of_plan,
     gaps_of,
-    largest_scale,
     own_runs,
     told_of,
     total_factor,
@@ -74,10 +82,13 @@ kinds of model: left-out runs have interval scores of 0.477, 0.465, 0.463 and 0.
 likeness. Those of memory differ by framework and format: 0.325 with 1, 0.343 without."""
 FEW_RUNS = 12.0
 """Number of alike runs, each counted by its likeness, below which errors of all runs are mixed in."""
-PUBLISHED_RUNS = 4.0
-"""Runs of a profile's own as which the published ones weigh together. Calibrations drawn from the published runs (a
-shift from 3, 6, 12 or 20 runs of one family on one accelerator, held against its others): 80 to 84 % inside, a family
-weighing as one, with the narrowest bands of 0, 1, 2, 4, 8, 16 by their interval score; 60 to 77 % with none."""
+SHAPE = {"time": 4.0, "memory": 1.5}
+"""How much is known beforehand of the scale of a team's errors, in runs: the likeliest for the published teams' errors,
+each team's under the width of the others'. The logarithm of the likelihood is within 0.6 of the best from 3 to 6 for
+times (16 teams; without any one of them the best is from 4 to 6), from 1.25 to 2 for memory (9 teams)."""
+LENGTH_OF_OWN = 2.5
+"""Length of likeness of runs of one's own, over all that is compared: after six runs of each of eleven teams
+(``benchmarks/six_runs.py``) their others are likeliest with it, of 1.5, 2, 2.5 and 3; less with the plan left out."""
 COMPUTING, COMMUNICATING, HOSTING, ATTENDING = 0.12, 0.8, 0.4, 0.3
 """Errors (logarithm) of a step that only computes, and of those parts of a step that wait for the network and the host
 or attend: those of the best interval score of left-out runs, rounded. Their ratios alone matter."""
@@ -267,16 +278,20 @@ class KnownErrors:
         return np.asarray(self.scaled - np.asarray(centres)[self.teams])
 
     @cached_property
+    def ratio(self) -> float:
+        r"""Variance of a run's own part over that of what teams share, :math:`\rho = \sigma^2 / \tau^2`."""
+        between, within = parts_of(self.scaled, self.teams)
+        return (within / between) ** 2
+
+    @cached_property
     def of_teams(self) -> NDArray[np.float64]:
         r"""Weight of every run for its team, one where it is alone.
 
         A team's centre tells of teams as far as its runs make it known: n of them weigh as
-        :math:`(1 + \rho) / (1 + \rho / n)`, :math:`\rho = \sigma^2 / \tau^2`.
+        :math:`(1 + \rho) / (1 + \rho / n)`.
         """
         counts = np.bincount(self.teams)
-        between, within = parts_of(self.scaled, self.teams)
-        ratio = (within / between) ** 2
-        return np.asarray(((1 + ratio) / (counts + ratio))[self.teams])
+        return np.asarray(((1 + self.ratio) / (counts + self.ratio))[self.teams])
 
     @cached_property
     def are_moe(self) -> NDArray[np.bool_]:
@@ -382,13 +397,26 @@ def _quantiles(known: KnownErrors, like: Features, *, is_own: bool = False) -> t
 
 
 def _ends_with(known: KnownErrors, own: Sequence[Residual], asked: Features) -> tuple[float, float]:
-    """Quantiles of the part that is a run's own in published errors, and of the errors of one's ``own`` runs."""
-    runs, weights = (*known.runs, *own), _weights(known, asked)
-    scale = min(asked.accelerators, largest_scale(comparable(asked, known.quantity, runs)))
-    of_own = np.exp(-_distance_of_own(KnownRuns(own), asked, scale) / 2)
-    of_published = weights * PUBLISHED_RUNS / max(float(weights.sum()), 1e-300)
-    errors = np.concatenate([known.own_part, _scaled(own, known.quantity)])
-    return _both(errors, np.concatenate([of_published, of_own]))
+    """Ends of the band by the errors of one's ``own`` runs, and by those of published ones as known beforehand."""
+    weights = np.exp(-KnownRuns(own).squared(asked) / (2 * LENGTH_OF_OWN**2))
+    left = known.ratio / (known.ratio + float(weights.sum()))
+    both, alone = (_ends_of_published(known, asked, is_own=is_own) for is_own in (False, True))
+    before = [
+        math.sqrt(max(end, 0.0) ** 2 * left + max(own_end, 0.0) ** 2 * (1 - left))
+        for end, own_end in ((-both[0], -alone[0]), (both[1], alone[1]))
+    ]
+    seen = float(weights.sum()), float(weights @ np.abs(_scaled(own, known.quantity)))
+    low, high = (end_after(end, *seen, shape=SHAPE[known.quantity]) for end in before)
+    return -low, high
+
+
+def end_after(before: float, weight: float, error: float, *, shape: float) -> float:
+    """End of a band that was at ``before``, after errors whose weights, and sizes times weights, have these sums."""
+
+    def tenth(shape: float) -> float:
+        return float((2 * LOW) ** (-1 / shape) - 1)
+
+    return (before / tenth(shape) + error) * tenth(shape + weight)
 
 
 def _scaled(runs: Sequence[Residual], quantity: str) -> NDArray[np.float64]:
@@ -405,14 +433,6 @@ def _size_of_errors(run: Residual, quantity: str) -> float:
 
 def _both(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
     return weighted_quantile(errors, weights, LOW), weighted_quantile(errors, weights, HIGH)
-
-
-def _distance_of_own(table: KnownRuns, asked: Features, scale: float) -> NDArray[np.float64]:
-    """Squared likeness of runs of one's own, whose few errors are those of their ``scale``.
-
-    Questions beyond the largest measured scale are taken as at that: what is measured there is the nearest there is.
-    """
-    return table.squared(asked._replace(accelerators=scale), (*LIKELY, "accelerators"))
 
 
 def _weights(known: KnownErrors, asked: Features) -> NDArray[np.float64]:

@@ -36,6 +36,8 @@ class StateCharge:
 
     sharding_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
+    copy_time: Numbers
+    """Gathered weights copied in every micro-batch. [s]"""
     reduce_time: Numbers
     """Gradients reduced once per step. [s]"""
     gather_time: Numbers
@@ -89,12 +91,13 @@ def state_charge(
 
     A micro-batch goes through one of the copies. ``memory``: what all of them take, where that is known.
     """
-    sharding_time = states.sum.sharding_time
+    sharding_time, copied_bytes = states.sum.sharding_time, states.sum.copied_bytes
     states = states.times(parameter_copies(numbers))
     memory = memory or state_memory(question, numbers, stage, states)
     updated = local_parameters(states.sum, numbers)
     return StateCharge(
         sharding_time=sharding_time,
+        copy_time=2.0 * copied_bytes / question.machine.memory_rate,  # read and written
         reduce_time=states.sum.reduce_time,
         gather_time=states.sum.gather_time,
         update_time=update_time(updated, question.job, numbers, question.machine)

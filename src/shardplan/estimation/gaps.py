@@ -176,15 +176,8 @@ def _num_different(sources: NDArray[np.intp]) -> int:
     return int(np.count_nonzero(np.bincount(sources)))
 
 
-def comparable(asked: Features, quantity: str, known: Sequence[Residual]) -> Sequence[Residual]:
-    """Runs by which the scale of ``asked`` is judged: of its generation and kind of model, as far as there are any.
-
-    One kind of model needs the memory that another does.
-    """
-    return _alike(asked, quantity, [run for run in known if run.features.generation == asked.generation] or known)
-
-
 def _alike(asked: Features, quantity: str, runs: Sequence[Residual]) -> Sequence[Residual]:
+    """Runs of its kind of model, as far as there are any; of memory all: one kind needs what another does."""
     of_kind = [run for run in runs if quantity == "memory" or run.features.moe == asked.moe]
     return of_kind or runs
 

@@ -109,6 +109,8 @@ class StateLoad(Parameters):
     """Of one matrix, at most."""
     sharding_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
+    copied_bytes: Numbers
+    """Weights copied in every micro-batch."""
     reduce_time: Numbers
     """Gradients reduced once per step. [s]"""
     gather_time: Numbers
@@ -123,6 +125,7 @@ class StateLoad(Parameters):
             orthogonal_experts=states.orthogonal.experts,
             orthogonal_largest=states.orthogonal.largest,
             sharding_time=states.traffic.microbatch_time,
+            copied_bytes=states.traffic.copied_bytes,
             reduce_time=states.traffic.reduce_time,
             gather_time=states.traffic.gather_time,
         )

@@ -221,7 +221,7 @@ def state_times(question: Question, times: WorkTimes, load: StateCharge) -> Stat
         return exposed_with_chunks(time, left * own(), lambda: left * windows(), vp, profile)
 
     return StateTimes(
-        sharded=sharded,
+        sharded=sharded + load.copy_time,
         reduce=shown(load.reduce_time, lambda: times.reduce_window, lambda: times.reduce_windows),
         gather=shown(load.gather_time, lambda: times.gather_window, lambda: times.gather_windows),
         update=load.update_time,

@@ -104,6 +104,13 @@ def recipe_of(precision: str) -> Recipe:
         raise UnknownNameError("precision", str(precision), PRECISIONS, hint=hint) from None
 
 
+def gathered_weight_bytes(recipe: Recipe, software: Software) -> float:
+    """Bytes of one weight as ranks gather it: of a copy in low precision where weights live in these or are cast."""
+    copies = recipe.quantised_weight_bytes
+    low = software.quantised_weights or (software.quantised_gathers and recipe.matmul == "fp8")
+    return min(copies, recipe.weight_bytes) if low and copies > 0 else recipe.weight_bytes
+
+
 def qlora_in_full(train: str, base_weights: str) -> dict[str, str]:
     """The fields that ``qlora`` stands for (arXiv 2305.14314): adapters next to weights in 4 bits; else nothing."""
     if train != "qlora":
@@ -346,10 +353,8 @@ class Job:
 
     @property
     def gathered_weight_bytes(self) -> float:
-        """Bytes of one weight as ranks gather it: of the low-precision copies where weights live in these alone."""
-        copies = self.recipe.quantised_weight_bytes
-        alone = self.software.quantised_weights and copies > 0
-        return min(copies, self.recipe.weight_bytes) if alone else self.recipe.weight_bytes
+        """Bytes of one weight as ranks gather it."""
+        return gathered_weight_bytes(self.recipe, self.software)
 
     @property
     def optimizer_bytes(self) -> float:

@@ -101,8 +101,12 @@ class Software:
     fused_accumulation: bool = asked("Weight-gradient products add to the gradient in place.", default=True)
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
     sharded_accumulation: bool = asked("Copy gradients to be reduced, and add up shards of them.", default=False)
-    """Whether a micro-batch copies its gradients into the buffers of their reduction, and shards are added up (PyTorch
-    FSDP); otherwise, unless products add in place, a pass of its own adds up whole gradients."""
+    """Whether a micro-batch copies its gradients into the buffers of their reduction, and weights out of those of their
+    gathering, and shards are added up (PyTorch's FSDP2); otherwise, unless products add in place, a pass of its own
+    adds up whole gradients."""
+    quantised_gathers: bool = asked("Gather weights of 8-bit products in 8 bits.", default=False)
+    """Whether ranks gather the weights of linear layers in 8 bits, cast from shards in a wider format (torchao,
+    ``enable_fsdp_float8_all_gather``)."""
     quantised_weights: bool = asked("Keep the weights in the low-precision format alone.", default=False)
     """Whether the weights are kept in the recipe's low-precision format alone, without a 16-bit copy."""
     quantised_copies: bool = asked("Low precision keeps quantised weights and inputs of products.", default=True)

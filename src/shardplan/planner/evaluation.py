@@ -25,11 +25,9 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.workload.stage import Stage
 from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import FASTEST, Objective
 from shardplan.planner.pricing.cutting import CELLS, pieces_of
 from shardplan.planner.pricing.pairs import Pairs, kinds_together
-from shardplan.planner.pricing.pieces import PointGroup, TablePiece
+from shardplan.planner.pricing.pieces import FASTEST, Objective, PointGroup, TablePiece
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.stopping import Stop, check
 
@@ -61,22 +59,11 @@ class Table:
         return self.tables.family
 
 
-def evaluate(
-    question: Question,
-    family: Family,
-    objective: Objective = FASTEST,
-    *,
-    stop: Stop | None = None,
-    known: KnownPipelines | None = None,
-) -> Table:
-    """Evaluates every valid plan of ``family``. Raises ``SearchStopped`` where ``stop`` says so."""
-    return evaluated(Tables(question=question, family=family, known=known or KnownPipelines()), objective, stop)
-
-
 def evaluated(tables: Tables, objective: Objective, stop: Stop | None = None, *, most_bytes: float = np.inf) -> Table:
-    """As ``evaluate``, of what has been priced already.
+    """Evaluates every valid plan of a family; what it is made of may be priced already.
 
     Plans whose states alone take more than ``most_bytes``, or than there is where plans have to fit, may be left out.
+    Raises ``SearchStopped`` where ``stop`` says so.
     """
     question, family = tables.question, tables.family
     best = np.full((len(family.shardings), len(family.policies), family.num_points), np.inf)

@@ -151,7 +151,7 @@ class _Draft:
         if not depths or not shardings:
             return None
         points = self._points(depths)
-        degrees = self._at(points)
+        everywhere = np.ones(len(points["depth"]), dtype=bool)
         policies, layers, recomputes = _slots(depths)
         found = Family(
             switches=self.switches,
@@ -160,29 +160,42 @@ class _Draft:
             points=points,
             vps=tuple(tuple(sorted(depth.vps)) for depth in depths),
             shardings=shardings,
-            shards=np.stack([self._divides(degrees, points, pair) for pair in shardings]),
+            shards=np.ones((len(shardings), len(everywhere)), dtype=bool),
             policies=policies,
             layers=layers,
             recomputes=recomputes[:, points["depth"]],
-            single=self._can_run(points, 1),
-            interleaves=self._can_run(points, 2),
+            single=everywhere,
+            interleaves=everywhere,
         )
-        return self._with_plans(found, depths)
+        return self._with_plans(found)
 
-    def _with_plans(self, found: Family, depths: list[_Depth]) -> Family | None:
+    def _with_plans(self, found: Family) -> Family | None:
         """The points that have a plan; the others' plans are counted by the rule that they break."""
-        schedule = self.switches.get("schedule")
-        rule = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
-        many = np.asarray([len(each.vps) for each in depths])[found.points["depth"]]
-        kinds = len(found.shardings)
-        policies = found.recomputes.sum(axis=0)
-        self.rejected[rule] += int(((many - found.num_chunks()) * policies * kinds).sum())
-        masks = self._masks(found)
-        found = self._with_chunks(found, masks, kinds)
-        found = self._with_shards(found, masks, kinds)
-        found = self._with_recomputation(found, masks)
+        points, pairs, schedule = found.points, found.shardings, self.switches.get("schedule")
+        rules, masks, degrees = self.rules, self._masks(found), self._at(found.points)
+        runs = INTERLEAVED.rule if schedule is None else load_schedule(schedule).rule
+        found = self._left(found, runs, single=self._can_run(points, 1), interleaves=self._can_run(points, 2))
+        for rule in rules.of_chunks:
+            found = self._left(found, rule.name, single=masks.single(rule), interleaves=masks.interleaves(rule))
+        divides = np.stack([self._divides(degrees, points, pair) for pair in pairs])
+        found = self._left(found, SHARDING.name, shards=divides)
+        for rule in rules.of_shardings:
+            found = self._left(found, rule.name, shards=masks.shards(rule, pairs))
+        found = self._left(found, SHARDING.name, shards=self._simplest(points, pairs, found.shards))
+        for rule in rules.of_recomputation:
+            found = self._left(found, rule.name, recomputes=masks.recomputes(rule))
+        for rule in rules.of_both:
+            found = self._left(found, rule.name, together=masks.together(rule))
         kept = np.flatnonzero(found.shards.any(axis=0) & (found.num_inner() > 0))
         return found.within(kept) if len(kept) else None
+
+    def _left(self, found: Family, rule: str, **holds: NDArray[np.bool_]) -> Family:
+        """The plans of a family for which a rule holds: where its fields of these names do; the others are counted."""
+        if all(each.all() for each in holds.values()):
+            return found
+        left = replace(found, **{name: _both(getattr(found, name), each) for name, each in holds.items()})
+        self.rejected[rule] += found.num_plans() - left.num_plans()
+        return left
 
     def _masks(self, found: Family, known: dict[Any, NDArray[np.bool_]] | None = None) -> Masks:
         """The framework's rules at the points of a family."""
@@ -197,48 +210,6 @@ class _Draft:
             layers=found.layers,
             known={} if known is None else known,
         )
-
-    def _with_chunks(self, found: Family, masks: Masks, kinds: int) -> Family:
-        """Where the framework runs one chunk per rank, and where it runs several."""
-        for rule in self.rules.of_chunks:
-            single, interleaves = masks.single(rule), masks.interleaves(rule)
-            if single.all() and interleaves.all():
-                continue
-            left = replace(found, single=found.single & single, interleaves=found.interleaves & interleaves)
-            self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
-            found = left
-        return found
-
-    def _with_shards(self, found: Family, masks: Masks, kinds: int) -> Family:
-        """Where the framework shards so; without replicas all kinds are one plan, for which the simplest stands."""
-        inner, shards = found.num_inner(), found.shards
-        self.rejected[SHARDING.name] += int(((kinds - shards.sum(axis=0)) * inner).sum())
-        for rule in self.rules.of_shardings:
-            held = masks.shards(rule, found.shardings)
-            if held.all():
-                continue
-            left = shards & held
-            self.rejected[rule.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
-            shards = left
-        left = self._simplest(found.points, found.shardings, shards)
-        self.rejected[SHARDING.name] += int(((shards.sum(axis=0) - left.sum(axis=0)) * inner).sum())
-        return replace(found, shards=left)
-
-    def _with_recomputation(self, found: Family, masks: Masks) -> Family:
-        """Where the framework recomputes so, and with which chunks per rank."""
-        kinds = found.shards.sum(axis=0)
-        for rule in (*self.rules.of_recomputation, *self.rules.of_both):
-            is_of_both = rule in self.rules.of_both
-            held = masks.together(rule) if is_of_both else masks.recomputes(rule)
-            if held.all():
-                continue
-            if is_of_both:
-                left = replace(found, together=_both(found.together, held))
-            else:
-                left = replace(found, recomputes=found.recomputes & held)
-            self.rejected[rule.name] += int(((found.num_inner() - left.num_inner()) * kinds).sum())
-            found = left
-        return found
 
     def _depth(self, pp: int) -> _Depth:
         """What a pipeline depth admits; what it does not is counted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from shardplan.base.arrays import divisors
 from shardplan.base.errors import InputError, UnknownNameError, check_kind, shown
@@ -36,6 +36,13 @@ class Restrictions:
     exclude: Choices = field(default_factory=dict)
     """Values taken from the candidates of a field."""
 
+    @classmethod
+    def of(
+        cls, *, fix: Given | None = None, limit: Given | None = None, exclude: Given | None = None, **others: Any
+    ) -> Self:
+        """As a user gives them; ``others``: fields of what else limits a search. Raises ``InputError``."""
+        return cls(fix=_as_lists(fix), limit=_as_lists(limit), exclude=_as_lists(exclude), **others)
+
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields that are restricted."""
@@ -46,19 +53,23 @@ class Restrictions:
         """Libraries that are not installed."""
         return tuple(str(name) for name in self.exclude.get(LIBRARY, ()))
 
-    def without(self, name: str) -> Restrictions:
-        """All but those of one field."""
-        every = self.fix, self.limit, self.exclude
-        kept = ({key: values for key, values in choices.items() if key != name} for choices in every)
-        return Restrictions(**dict(zip(("fix", "limit", "exclude"), kept, strict=True)))
+    def without(self, *names: str) -> Self:
+        """All but those of some fields."""
+        every = {"fix": self.fix, "limit": self.limit, "exclude": self.exclude}
+        kept = {how: {key: each for key, each in given.items() if key not in names} for how, given in every.items()}
+        return replace(self, **kept)
 
-    def fixing(self, name: str, value: object) -> Restrictions:
-        """The same with a field fixed to another value."""
-        others = self.without(name)
-        return replace(others, fix={**others.fix, name: (value,)})
+    def fixing(self, **values: object) -> Self:
+        """The same with fields fixed to other values."""
+        others = self.without(*values)
+        return replace(others, fix={**others.fix, **_as_lists(values)})
+
+    def limiting(self, **values: Sequence[object]) -> Self:
+        """The same with more fields limited."""
+        return replace(self, limit={**self.limit, **values})
 
 
-def as_lists(given: Given | None) -> Choices:
+def _as_lists(given: Given | None) -> Choices:
     """Values of every field as a list."""
     if given is not None:
         check_kind("each of fix, limit and exclude", given, Mapping, hint='{"tp": [4, 8]}')

@@ -121,7 +121,7 @@ class PlanFacts:
 
     def __init__(self, question: Question, priced: PricedPlans, tested: Tested | None = None) -> None:
         """``tested``: all are where it is not given."""
-        self._priced, self._factor_of, self._tested = priced, plan_factors(question), tested
+        self.priced, self._factor_of, self.tested = priced, plan_factors(question), tested
         self._is_tested = np.full(len(priced.step_time), tested is None)
         self._is_looked_up = self._is_tested.copy()
         self._num_layers = question.model.num_hidden_layers
@@ -130,7 +130,7 @@ class PlanFacts:
     @cached_property
     def _kinds(self) -> NDArray[np.intp]:
         """A number for each plan, the same for plans of one kind."""
-        return self._priced.kinds(np.arange(len(self._priced.step_time)))
+        return self.priced.kinds(np.arange(len(self.priced.step_time)))
 
     @cached_property
     def _factors(self) -> NDArray[np.float64]:
@@ -143,16 +143,16 @@ class PlanFacts:
         Infinite where it is not alike in that with the shortest: what was not measured is looked up from the smallest
         time without it on, until no other can be.
         """
-        sure, kinds = self._priced.pessimistic_time[plans], self._kinds[plans]
-        times = _pessimistic_time(self._priced, plans, self._factors[kinds])
+        sure, kinds = self.priced.pessimistic_time[plans], self._kinds[plans]
+        times = _pessimistic_time(self.priced, plans, self._factors[kinds])
         best, order = times.min(initial=np.inf), np.argsort(sure, kind="stable")
         for first, time in zip(order.tolist(), sure[order].tolist(), strict=True):
             if time > best * (1 + ALIKE_TIME):
                 break
             if np.isinf(times[first]):
                 alike = np.flatnonzero(kinds == kinds[first])
-                self._factors[kinds[first]] = factor = self._factor_of(self._priced.plan(int(plans[first])))
-                times[alike] = _pessimistic_time(self._priced, plans[alike], factor)
+                self._factors[kinds[first]] = factor = self._factor_of(self.priced.plan(int(plans[first])))
+                times[alike] = _pessimistic_time(self.priced, plans[alike], factor)
                 best = min(best, times[alike].min())
         return times
 
@@ -163,7 +163,7 @@ class PlanFacts:
         """
         left = plans
         while len(left):
-            best = not_dominated(self._priced, left)
+            best = not_dominated(self.priced, left)
             untested = best[~self.are_tested(best)]
             if not len(untested):
                 return best
@@ -173,18 +173,18 @@ class PlanFacts:
     def are_tested(self, plans: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether each of ``plans`` is of a kind that the framework's record shows to work."""
         unknown = plans[~self._is_looked_up[plans]]
-        if len(unknown) and self._tested is not None:
-            self._is_tested[unknown] = self._tested([self._priced.plan(index) for index in unknown.tolist()])
+        if len(unknown) and self.tested is not None:
+            self._is_tested[unknown] = self.tested([self.priced.plan(index) for index in unknown.tolist()])
             self._is_looked_up[unknown] = True
         return self._is_tested[plans]
 
     def complexity(self, index: int) -> Complexity:
         """Of the plan at ``index``."""
-        if index in self._priced.instead:
-            return complexity_of(self._priced.plan(index), self._num_layers)
-        place = self._priced.positions[:, index].tobytes()
+        if index in self.priced.instead:
+            return complexity_of(self.priced.plan(index), self._num_layers)
+        place = self.priced.positions[:, index].tobytes()
         if place not in self._complexities:
-            self._complexities[place] = complexity_of(self._priced.plan(index), self._num_layers)
+            self._complexities[place] = complexity_of(self.priced.plan(index), self._num_layers)
         return self._complexities[place]
 
 
@@ -205,29 +205,22 @@ def candidates_of(question: Question, priced: PricedPlans, among: NDArray[np.int
 
 
 def recommended_of(
-    question: Question,
-    priced: PricedPlans,
-    fastest: int | None,
-    *,
-    among: NDArray[np.intp] | None = None,
-    facts: PlanFacts | None = None,
-    tested: Tested | None = None,
+    question: Question, facts: PlanFacts, fastest: int | None, among: NDArray[np.intp] | None = None
 ) -> int:
     """Index of the plan to recommend: ``fastest``, which is listed first, where others are only as good.
 
-    ``among``: the plans that answer the question, where others are priced with them; ``facts``: those of ``priced``,
-    where they are known; ``tested``: what decides where they are not.
+    ``among``: the plans that answer the question, where others are priced with them.
     """
-    known = facts or PlanFacts(question, priced, tested)
+    priced = facts.priced
     every = candidates_of(question, priced, among)
-    best = known.best_tested(every)
+    best = facts.best_tested(every)
     candidates = best if len(best) else not_dominated(priced, every)
-    times = known.pessimistic_times(candidates)
+    times = facts.pessimistic_times(candidates)
     alike = candidates[times <= times.min() * (1 + ALIKE_TIME)].tolist()
 
     def order(index: int) -> tuple[object, ...]:
         time = float(f"{priced.step_time[index]:.12g}")  # sums in another order
-        return (*known.complexity(index), index != fastest, time, index)
+        return (*facts.complexity(index), index != fastest, time, index)
 
     return min(alike, key=order)
 

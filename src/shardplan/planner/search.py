@@ -20,22 +20,20 @@ from shardplan.inputs.plan_numbers import Degrees
 from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.evaluation import sample_of
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import Listing
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.ranking import Cell, different_cells
-from shardplan.planner.related.counts import has_enough_layouts
-from shardplan.planner.related.fewer import fewer_that_are_faster
+from shardplan.planner.related.counts import fewer_that_are_faster, has_enough_layouts
 from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
-from shardplan.planner.restrictions import LIBRARY, Given, Restrictions, as_lists
+from shardplan.planner.restrictions import LIBRARY, Given
 from shardplan.planner.result import Answers, SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
-from shardplan.planner.robustness import Tested, Ties, recommended_of, tested_by, ties_of
+from shardplan.planner.robustness import PlanFacts, Tested, Ties, recommended_of, ties_of
+from shardplan.planner.scope import Scope
 from shardplan.planner.software import limited_to
-from shardplan.planner.space import Space, declare
 from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import Progress, Survey, survey_of
+from shardplan.planner.survey import Listing, Progress, Survey
 from shardplan.planner.tied import PricedPlans
 
 
@@ -69,44 +67,42 @@ def search_question(
     """
     check_top(top)
     check_number(simulate_top)
-    restrictions = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
-    goal = Listing(top, within if prune else math.inf)
     known = known or KnownPipelines()
+    scope = Scope.of(fix=fix, limit=limit, exclude=exclude, stack=stack, stop=stop, known=known)
+    goal = Listing(top, within if prune else math.inf)
 
     def searched(asked: Question) -> _Searched:
-        started, space = time.perf_counter(), declare(asked, restrictions, stack)
-        survey = survey_of(asked, space, goal=goal, counts=not prune, progress=progress, stop=stop, known=known)
+        started = time.perf_counter()
+        survey = scope.survey(asked, goal, counts=not prune, progress=progress)
         cells = different_cells(survey.tables, top)
         listed = [] if cells and cells[0].value > goal.within else cells
-        return _Searched(space, survey, listed, time.perf_counter() - started)
+        return _Searched(survey, listed, time.perf_counter() - started)
 
     found, fewer = searched(question), None
     search_time = found.search_time
     if not use_all:
         listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
-        neighbours = Neighbours(question, limited_to(restrictions, found.space.axes, listed), stack, known, stop)
-        used, fewer = fewer_that_are_faster(neighbours, min(found.fastest, within))
+        neighbours = Neighbours(question, limited_to(scope, found.survey.space.axes, listed))
+        used, fewer = fewer_that_are_faster(question, min(found.fastest, within), neighbours.time_on)
         if used is not None:
             found = searched(question.leaving_idle(used))
             fewer = replace(fewer, search_time=fewer.search_time + found.search_time)
     started = time.perf_counter()
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
     survey = found.survey.with_prices(found.cells) if found.cells else found.survey
-    shown = tested or tested_by(stack, survey.question)
-    answers = _answers(survey, found.space, found.cells, retimes, shown)
-    result = _result_of(survey, found.space, answers, search_time + time.perf_counter() - started)
-    asked_again = partial(_without_libraries, result, restrictions, stack, known, stop)
-    result = replace(result, fewer=fewer, without_libraries=cache(asked_again))
+    shown = tested or scope.tested(survey.question)
+    answers = _answers(survey, found.cells, retimes, shown)
+    result = _result_of(survey, answers, search_time + time.perf_counter() - started)
+    result = replace(result, fewer=fewer, without_libraries=cache(partial(_without_libraries, result, scope)))
     if suggestions:
-        result = _with_changes(result, question, restrictions, survey, stack, offers=offers, stop=stop)
-    result = result.assuming(found.space.not_searched)
+        result = _with_changes(result, question, scope, survey, offers=offers)
+    result = result.assuming(survey.space.not_searched)
     return result if stack is None else result.run_by(stack)
 
 
 class _Searched(NamedTuple):
     """A space that has been searched."""
 
-    space: Space
     survey: Survey
     cells: list[Cell]
     """The plans that are listed, the fastest first; none where it takes longer than the longest step of use."""
@@ -119,12 +115,12 @@ class _Searched(NamedTuple):
         return self.cells[0].value if self.cells else math.inf
 
 
-def _result_of(survey: Survey, space: Space, answers: Found, search_time: float) -> SearchResult:
+def _result_of(survey: Survey, answers: Found, search_time: float) -> SearchResult:
     """The search of the question as it was asked, before changes to it are tried."""
     estimates, ties = answers
     return SearchResult(
         question=survey.question,
-        space=space.declared(),
+        space=survey.space.declared(),
         estimates=estimates,
         ties=ties,
         num_plans_evaluated=survey.num_evaluated,
@@ -138,26 +134,16 @@ def _result_of(survey: Survey, space: Space, answers: Found, search_time: float)
     )
 
 
-def _with_changes(
-    result: SearchResult,
-    asked: Question,
-    restrictions: Restrictions,
-    survey: Survey,
-    stack: Stack | None,
-    *,
-    offers: bool,
-    stop: Stop | None,
-) -> SearchResult:
+def _with_changes(result: SearchResult, asked: Question, scope: Scope, survey: Survey, *, offers: bool) -> SearchResult:
     """With changes of what was ``asked`` that would help: what would fit where nothing does, else neighbours."""
     if not result.estimates:
-        return suggest(result, restrictions, survey, stack, stop=stop)
+        return suggest(result, scope, survey)
     near = not result.question.num_idle  # where accelerators are idle, their number has been chosen already
     if not offers or (not (near and not has_enough_layouts(asked)) and not _has_few_sequences(survey)):
         return result
     fastest = min(result.estimates, key=lambda each: each.step_time)
-    known, keeps = survey.tables[0].tables.known, result.fewer is None
-    run_alike = limited_to(restrictions, result.space, [vars(each.plan) for each in result.estimates])
-    found = offers_of(asked, fastest, run_alike, stack, keeps_batch=keeps, near=near, known=known, stop=stop)
+    run_alike = limited_to(scope, result.space, [vars(each.plan) for each in result.estimates])
+    found = offers_of(asked, fastest, run_alike, keeps_batch=result.fewer is None, near=near)
     return replace(result, offers=found)
 
 
@@ -167,35 +153,23 @@ def _has_few_sequences(survey: Survey) -> bool:
     return has_few_sequences(survey.question, plan, number)
 
 
-def _without_libraries(
-    result: SearchResult,
-    restrictions: Restrictions,
-    stack: Stack | None,
-    known: KnownPipelines,
-    stop: Stop | None,
-) -> tuple[WithoutLibraries, ...]:
+def _without_libraries(result: SearchResult, scope: Scope) -> tuple[WithoutLibraries, ...]:
     """What becomes of the plan to take without the libraries that it needs, one after the other."""
     found: list[WithoutLibraries] = []
-    missing, taken = restrictions.missing_libraries, result.recommended
+    missing, taken = scope.missing_libraries, result.recommended
     question = result.question
     while taken is not None:
-        needed = [
-            each for each in needed_libraries(stack, question.setting, Degrees.of(taken.plan)) if each not in missing
-        ]
-        if not needed:
+        needed = needed_libraries(scope.stack, question.setting, Degrees.of(taken.plan))
+        if all(each in missing for each in needed):
             break
-        missing = (*missing, *needed)
-        exclude = {**restrictions.exclude, LIBRARY: missing}
-        fix, limit = restrictions.fix, restrictions.limit
+        missing = tuple(dict.fromkeys((*missing, *needed)))
+        lacking = vars(scope) | {"exclude": {**scope.exclude, LIBRARY: missing}}
         try:
-            other = search_question(
-                question, top=1, fix=fix, limit=limit, exclude=exclude, stack=stack, stop=stop, suggestions=False,
-                known=known, use_all=True,
-            )  # fmt: skip
+            other = search_question(question, top=1, suggestions=False, use_all=True, **lacking)
         except NotRunnableError:  # what is fixed needs them
             break
         taken = other.recommended
-        added = tuple(name for name in missing if name not in restrictions.missing_libraries)
+        added = tuple(name for name in missing if name not in scope.missing_libraries)
         found.append(WithoutLibraries(missing=added, step_time=None if taken is None else taken.step_time))
     return tuple(found)
 
@@ -204,13 +178,14 @@ Retime = Callable[[Question, PricedPlans, Sequence[int]], Retiming]
 Found = tuple[Sequence[Estimate], Ties | None]
 
 
-def _answers(survey: Survey, space: Space, cells: list[Cell], retimes: Retime | None, tested: Tested | None) -> Found:
+def _answers(survey: Survey, cells: list[Cell], retimes: Retime | None, tested: Tested | None) -> Found:
     """The plans of listed cells with full answers, fastest first, and the ties; nothing where nothing fits."""
-    question = survey.question
+    question, space = survey.question, survey.space
     if survey.priced is None or not cells:
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
-    priced, best = plan_to_take_of(question, survey.priced, found[0] if found else None, space, tested)
+    facts = PlanFacts(question, survey.priced, tested)
+    priced, best = plan_to_take_of(question, facts, found[0] if found else None, space)
     if retimes is not None:
         retiming = retimes(question, priced, [*found[:1], best, *found])
         return _retimed(question, (survey.priced, priced), found, retiming, tested)
@@ -233,7 +208,7 @@ def _retimed(
     """
     (whole, priced), listed, chosen = pools, retiming.listed(found), retiming.chosen
     fastest = retiming.local(listed[0]) if listed else None
-    best = recommended_of(question, retiming.priced, fastest, tested=tested)
+    best = recommended_of(question, PlanFacts(question, retiming.priced, tested), fastest)
     answers, taken = _estimates(question, priced, listed, int(chosen[best]))
     shown = [place for index in listed if (place := retiming.local(index)) is not None]
     plans = {index: priced.plan(index) for index in (*listed, int(chosen[best]))}

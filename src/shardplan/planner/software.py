@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +36,17 @@ from shardplan.planner.framework_axes import VARIED
 from shardplan.planner.restrictions import Restrictions
 
 CHOICES_OF_SOFTWARE: Final = (*VARIED, *CHOSEN)
+Limited = TypeVar("Limited", bound=Restrictions)
 
 
-def limited_to(restrictions: Restrictions, axes: Mapping[str, Sequence[Any]], plans: Sequence[Any]) -> Restrictions:
+def limited_to(scope: Limited, axes: Mapping[str, Sequence[Any]], plans: Sequence[Any]) -> Limited:
     """Restrictions to the software by which some plans are run, given as their fields; as they are without plans.
 
     Searches of other counts and batches, of which few become an answer, look at no other software.
     """
-    names = [name for name in CHOICES_OF_SOFTWARE if len(axes.get(name, ())) > 1 and name not in restrictions.fix]
+    names = [name for name in CHOICES_OF_SOFTWARE if len(axes.get(name, ())) > 1 and name not in scope.fix]
     found = {name: tuple(dict.fromkeys(each[name] for each in plans if each.get(name) is not None)) for name in names}
-    limit = {**restrictions.limit, **{name: values for name, values in found.items() if values}}
-    return replace(restrictions, limit=limit)
+    return scope.limiting(**{name: values for name, values in found.items() if values})
 
 
 KEEP_MORE: Final[Mapping[str, Any]] = {"overlap_ep": True}

@@ -80,7 +80,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, Searches(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+    return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
 
 
 def _of_framework(choices: dict[str, Any], framework: Framework, model: ModelConfig) -> dict[str, Any]:

@@ -21,12 +21,11 @@ from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
-from shardplan.planner.pruning.goals import Listing
 from shardplan.planner.ranking import DIFFERENCES, different_cells
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.space import INNER
 from shardplan.planner.stopping import SearchStopped
-from shardplan.planner.survey import survey_of
+from shardplan.planner.survey import Listing
 from shardplan.planner.tied import roomy_memory
 from shardplan.rl.task import RlTask
 from shardplan.rl.trainer import Trained
@@ -114,11 +113,9 @@ class Trainers:
     def _fastest(searches: Searches, asked: Question, most: int) -> tuple[list[Plan], list[float]] | str:
         """The fastest plans that differ in degrees or micro-batch, with their steps, or why there is none."""
         try:
-            if not can_fit(asked, searches.restrictions):
+            if not can_fit(asked, searches):
                 return f"the states of {asked.model.name} alone need more memory"
-            survey = survey_of(
-                asked, searches.space(asked), goal=Listing(most), stop=searches.stop, known=searches.known
-            )
+            survey = searches.survey(asked, Listing(most))
         except SearchStopped:
             raise
         except ShardplanError as error:
@@ -163,7 +160,7 @@ class Trainers:
             return self._searches
         fields = (name for name in self._searches.space(self.asked(self._everywhere)).axes if name not in INNER)
         given = {name: [*{getattr(plan, name): None for plan in self._first}] for name in fields}
-        fixed = self._searches.fix or {}
+        fixed = self._searches.fix
         return self._searches.limiting(**{name: values for name, values in given.items() if name not in fixed})
 
     @cached_property

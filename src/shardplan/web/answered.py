@@ -21,8 +21,8 @@ from shardplan.estimation.written import estimate_written
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.words import field_meant
 from shardplan.planner.related.neighbours import offers_of
-from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 from shardplan.planner.software import limited_to
 from shardplan.planner.stopping import SearchStopped, Stop
@@ -83,10 +83,10 @@ class PageAnswer:
             return self.result
         fastest = min(self.result.estimates, key=lambda each: each.step_time)
         plans = [vars(each.plan) for each in self.result.estimates]
-        limits = limited_to(Restrictions(limit=self.locks), self.result.space, plans)
+        scope = limited_to(Scope.of(limit=self.locks, stack=self.put.stack, stop=stop), self.result.space, plans)
         question, keeps = self.put.question, self.result.fewer is None
         asked = replace(question, num_accelerators=question.num_given, num_idle=0)
-        offers = offers_of(asked, fastest, limits, self.put.stack, keeps_batch=keeps, stop=stop)
+        offers = offers_of(asked, fastest, scope, keeps_batch=keeps)
         return replace(self.result, offers=offers)
 
 

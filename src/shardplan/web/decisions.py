@@ -48,7 +48,7 @@ MOST_TRIED: Final = 12
 
 def searches(question: PageQuestion, put: PutQuestion, stop: Stop) -> Searches:
     """Searches of a question of the page, with its framework and locks."""
-    return Searches(stack=put.stack, limit=question.restrictions(), stop=stop)
+    return Searches.of(stack=put.stack, limit=question.restrictions(), stop=stop)
 
 
 def link(question: PageQuestion, estimate: Estimate | None, **changed: Any) -> str:

@@ -360,7 +360,8 @@ def test_flagscale_joins_an_experiment_with_its_training(tmp_path: Path) -> None
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "7b.yaml").write_text(
         "system: {tensor_model_parallel_size: 2, precision: {bf16: true}, use_distributed_optimizer: true}\n"
-        "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 4, micro_batch_size: 1, global_batch_size: 16}\n"
+        "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 4, micro_batch_size: 1, global_batch_size: 16,\n"
+        "  attention_dropout: 0.0, hidden_dropout: 0.0, position_embedding_type: mrope}\n"
     )
     text = """
     defaults: [train: 7b, _self_]
@@ -368,6 +369,11 @@ def test_flagscale_joins_an_experiment_with_its_training(tmp_path: Path) -> None
     """
     found = read(tmp_path, "run.yaml", text)
     assert values(found, "num_accelerators", "tp", "precision", "sharding", "dp") == (16, 2, "bf16", "zero1", 8)
+    assert values(found, "dropout") == (False,)  # 0.0 is said; Megatron's default is 0.1
+    alone = read_launch(Ask(path=tmp_path / "train" / "7b.yaml"))
+    assert values(alone, "tp", "precision", "sharding", "dropout") == (2, "bf16", "zero1", False)
+    assert "num_accelerators" in alone.missing
+    assert any("the text model alone" in text for text in alone.not_understood)
 
 
 def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) -> None:

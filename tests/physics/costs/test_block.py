@@ -52,8 +52,13 @@ def under(question: Question, **constants: Any) -> Question:
 
 
 def pairs(case: Case, profile: dict[str, float], bandwidth: float) -> Iterator[tuple[Times, Times]]:
-    """Every pass of every layer with nothing hidden, and with what windows hide where everything overlaps."""
-    question = under(case.question, tp_panel_loss=0.0)  # what overlap costs the products is not what it hides
+    """Every pass of every layer with nothing hidden, and with what windows hide where everything overlaps.
+
+    What overlap costs the products is not what it hides.
+    """
+    job = case.question.job
+    alike = replace(job.software, tp_overlaps="all")  # nor is what it saves of copies
+    question = under(replace(case.question, job=replace(job, software=alike)), tp_panel_loss=0.0)
     none = under(question, **dict.fromkeys(WINDOWS, 0.0), summa_panels=1)
     plan = replace(case.plan, overlap_tp=True, overlap_ep=True)
     shut = replace(case.plan, overlap_tp=False, overlap_ep=False)

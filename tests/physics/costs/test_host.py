@@ -51,35 +51,29 @@ def calls(found: HostWork) -> tuple[float, float]:
     return float(sum(time for _, time in found.forward)), float(found.backward)
 
 
-def test_a_dense_layer_has_a_call_for_every_kernel() -> None:
-    """Two norms, four products, rotation, attention, activation; backward the products twice."""
-    assert calls(work(job=software())) == (9, 13)
-    assert calls(work(job=software(kernels="eager"))) == (27, 39)
-
-
-def test_tensor_parallelism_adds_its_collectives() -> None:
-    """Gather and scatter around two blocks; backward both, and the gathered input once more, if it was split."""
-    assert calls(work(job=software(), tp=8)) == (9 + 4, 13 + 6)
-    assert calls(work(job=software(), tp=8, sequence_parallel=False)) == (9 + 4, 13 + 4)
-
-
-def test_low_precision_adds_a_quantisation_to_every_product() -> None:
-    assert calls(work(job=software() | {"precision": "fp8"})) == (9 + 4, 13 + 4)
-
-
-def test_unfused_attention_is_two_products() -> None:
-    """And a softmax of its own."""
-    assert calls(work(job=software() | {"attention": "unfused"})) == (9 + 2, 13 + 4)
-
-
-def test_a_ring_calls_its_kernel_for_every_rank_s_keys() -> None:
-    """And sends three times forward, three times backward."""
-    assert calls(work(job=software(), cp=4)) == (9 + 3 + 3, 13 + 3 + 3)
-
-
-def test_an_unfused_ring_has_two_products_for_every_rank_s_keys() -> None:
-    """Two and four products of four ranks' keys, with one softmax; three sends each way."""
-    assert calls(work(job=software() | {"attention": "unfused"}, cp=4)) == (9 - 1 + 8 + 1 + 3, 13 - 1 + 16 + 1 + 3)
+@pytest.mark.parametrize(
+    ("job", "plan", "expected"),
+    [
+        # two norms, four products, rotation, attention, activation; backward the products twice
+        (software(), {}, (9, 13)),
+        (software(kernels="eager"), {}, (27, 39)),
+        # gather and scatter around two blocks; backward both, and the gathered input once more, if it was split
+        (software(), {"tp": 8}, (9 + 4, 13 + 6)),
+        (software(), {"tp": 8, "sequence_parallel": False}, (9 + 4, 13 + 4)),
+        # a quantisation for every product
+        (software() | {"precision": "fp8"}, {}, (9 + 4, 13 + 4)),
+        # attention of two products, and a softmax of its own
+        (software() | {"attention": "unfused"}, {}, (9 + 2, 13 + 4)),
+        # a ring calls its kernel for every rank's keys, and sends three times each way
+        (software(), {"cp": 4}, (9 + 3 + 3, 13 + 3 + 3)),
+        # two and four products of four ranks' keys, with one softmax; three sends each way
+        (software() | {"attention": "unfused"}, {"cp": 4}, (9 - 1 + 8 + 1 + 3, 13 - 1 + 16 + 1 + 3)),
+    ],
+)
+def test_a_dense_layer_has_a_call_for_every_kernel_and_exchange(
+    job: dict[str, Any], plan: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    assert calls(work(job=job, **plan)) == expected
 
 
 def test_graphs_replay_calls() -> None:

@@ -46,12 +46,14 @@ def traffic(
     dense: Numbers = PSI,
     experts: float = 0.0,
     grad_dtype: Any = "bf16",
-    reduces_whole: bool = False,
-    keeps_weights: Any = "never",
+    precision: Any = "bf16",
+    software: Software = Software(),  # noqa: B008  frozen
     **fields: Any,
 ) -> StateTraffic:
-    software = Software(reduces_whole=reduces_whole, keeps_weights=keeps_weights)
-    job = Job(sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype, software=software)
+    job = Job(
+        sequence_length=1024, global_batch_size=num_accelerators, grad_dtype=grad_dtype, precision=precision,
+        software=software,
+    )  # fmt: skip
     numbers = PlanNumbers.of(Plan(**fields), num_accelerators, job)
     network = Network.of(cluster(), num_accelerators, ideal_profile())
     return state_traffic(Parameters(dense, experts), job, numbers, network, sharding_groups(numbers, network))
@@ -75,13 +77,15 @@ def test_gradients_in_fp32_weigh_twice() -> None:
 
 def test_a_whole_sum_costs_an_all_reduce_where_a_shard_is_updated() -> None:
     """DeepSpeed's bf16 optimizer with stage 1: 2 x 4 bytes all-reduced, 2 bytes of weights gathered."""
-    whole = traffic(grad_dtype="fp32", reduces_whole=True)
+    whole = traffic(grad_dtype="fp32", software=Software(reduces_whole=True))
     assert sent(whole) == pytest.approx((2 * 4 + 2) * PSI * 63 / 64)
     scattered = traffic(grad_dtype="fp32")
     assert whole.gather_time == scattered.gather_time
     assert whole.reduce_time == pytest.approx(2 * scattered.reduce_time)
     for sharding in ("ddp", "zero2", "zero3"):
-        assert sent(traffic(sharding=sharding, reduces_whole=True)) == sent(traffic(sharding=sharding))
+        assert sent(traffic(sharding=sharding, software=Software(reduces_whole=True))) == sent(
+            traffic(sharding=sharding)
+        )
 
 
 def test_nothing_is_gathered_for_the_next_forward_pass_where_every_rank_updates_all() -> None:
@@ -115,7 +119,28 @@ def test_weights_that_stay_through_a_step_are_gathered_once_whatever_copy_is_nea
     """As stage 2: gradients in every micro-batch, weights once (FSDP's SHARD_GRAD_OP)."""
     one = 2 * PSI * 63 / 64
     for fields in ({"sharding": "zero3"}, {"sharding": "hpz", "sharding_degree": 8}):
-        assert sent(traffic(keeps_weights="always", **fields), 10) == pytest.approx(11 * one)
+        assert sent(traffic(software=Software(keeps_weights="always"), **fields), 10) == pytest.approx(11 * one)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "n", "gathers"), [("zero3", 64, 2), ("hsdp", 64, 2), ("zero2", 64, 0), ("zero3", 1, 0)]
+)
+def test_fsdp2_copies_weights_out_of_what_it_gathered(sharding: str, n: int, gathers: int) -> None:
+    """As many bytes as are gathered (foreach_all_gather_copy_out); none where no rank shares them."""
+    degree: dict[str, Any] = {"sharding_degree": 8} if sharding == "hsdp" else {}
+    found = traffic(n, software=Software(sharded_accumulation=True), sharding=sharding, **degree)
+    assert float(found.copied_bytes) == gathers * 2 * PSI
+    assert float(traffic(n, sharding=sharding, **degree).copied_bytes) == 0.0
+
+
+def test_weights_of_8_bit_products_may_be_gathered_in_8_bits() -> None:
+    """Half the bytes of 16 bits, gathered and copied; gradients are reduced as they were (torchao)."""
+    low = Software(sharded_accumulation=True, quantised_gathers=True)
+    high = replace(low, quantised_gathers=False)
+    wide, narrow = (traffic(software=each, precision="fp8", sharding="zero3") for each in (high, low))
+    assert sent(wide) - sent(narrow) == pytest.approx(2 * PSI * 63 / 64)
+    assert float(wide.copied_bytes) == 2 * float(narrow.copied_bytes) == 4 * PSI
+    assert sent(traffic(software=low, sharding="zero3")) == sent(traffic(sharding="zero3"))  # of bf16 none are
 
 
 def test_hybrid_sharding_leaves_a_shard_for_the_network() -> None:

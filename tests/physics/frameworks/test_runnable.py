@@ -153,6 +153,9 @@ def test_a_script_of_ones_own_runs_what_launch_files_cannot_ask_for(stack: str, 
 
 DENSE, MOE = _setting("llama-3.1-70b", 64, 512, 8192), _setting("qwen3-30b-a3b", 64, 512)
 TIED = _setting("gemma-2-9b", 64, 512)
+TP_OF_EXPERTS: dict[str, Any] = {"ep": 8, "tp": 2, "sequence_parallel": False, "sharding": "zero2"}
+PAIRS = {cp: _setting("llama-3.1-8b", 64, 512, length=4096 + cp) for cp in (2, 4)}
+"""Sequences that so many ranks share, and not in pairs of pieces."""
 LIMITS: list[tuple[str, Setting, dict[str, Any], str, str]] = [
     ("deepspeed", DENSE, {"pp": 4, "vp": 8, "sharding": "zero1"}, "--vp", "set vp to 1"),
     ("deepspeed", DENSE, {"pp": 4, "sharding": "zero3"}, "--sharding", "set sharding to ddp or zero1, or pp to 1"),
@@ -160,6 +163,7 @@ LIMITS: list[tuple[str, Setting, dict[str, Any], str, str]] = [
     ("deepspeed", DENSE, {"recompute": "layernorm"}, "--recompute", "set recompute to none or full"),
     ("deepspeed", DENSE, {"offload": "activations"}, "--offload", "recompute to full"),
     ("deepspeed", MOE, {"ep": 8, "tp": 2, "sequence_parallel": False}, "--sharding", "set sharding to zero2"),
+    ("deepspeed", MOE, TP_OF_EXPERTS | {"offload": "optimizer"}, "--offload", "set offload to none, or tp to 1"),
     ("torchtitan", DENSE, {"recompute": "layernorm,activation"}, "--recompute", "none, op_sac or full"),
     ("torchtitan", DENSE, {"sharding": "zero1"}, "--sharding", "ddp, zero2, zero3 or hsdp"),
     ("torchtitan", DENSE, {"tp": 16}, "--tp", "divisors of the number of key-value heads"),
@@ -192,6 +196,8 @@ LIMITS: list[tuple[str, Setting, dict[str, Any], str, str]] = [
     ("megatron-lm-2021", DENSE, {"sharding": "zero1"}, "--sharding", "set sharding to ddp"),
     ("megatron-lm-2021@2.6", DENSE, {"recompute": "selective"}, "--recompute", "none or full"),
     ("nanotron", DENSE, {"tp": 16}, "--tp", "number of key-value heads"),
+    ("nanotron", PAIRS[2], {"cp": 2, "cp_comm": "allgather"}, "--cp", "2 cp divides"),
+    ("nanotron", PAIRS[4], {"cp": 4, "cp_comm": "allgather"}, "--cp", "2 cp divides"),
     ("nanotron", DENSE, {"pp": 4, "stage_layers": (40, 20, 10, 10)}, "--stage-layers", "leave stage_layers out"),
     ("maxtext", DENSE, {"pp": 4}, "--schedule", "gpipe or breadth-first"),
     ("maxtext", DENSE, {"pp": 4, "vp": 2}, "--vp", "set vp to 1, or the schedule to breadth-first"),
@@ -205,6 +211,19 @@ LIMITS: list[tuple[str, Setting, dict[str, Any], str, str]] = [
     ("deepspeed", _setting("llama-3.1-8b", 64, 512, precision="nvfp4"), {}, "--precision", "bf16, fp16, fp32 or fp8"),
     ("internevo", _setting("llama-3.1-8b", 64, 512, optimizer="muon"), {}, "--optimizer", "set optimizer to adam"),
 ]  # fmt: skip
+
+WITHIN: list[tuple[str, Setting, dict[str, Any]]] = [
+    ("deepspeed", MOE, TP_OF_EXPERTS),
+    ("deepspeed", MOE, TP_OF_EXPERTS | {"tp": 1, "offload": "optimizer"}),
+    ("deepspeed", MOE, TP_OF_EXPERTS | {"ep": 1, "offload": "optimizer"}),
+    ("nanotron", PAIRS[2], {"cp": 1, "cp_comm": "allgather"}),
+    ("nanotron", PAIRS[4], {"cp": 2, "cp_comm": "allgather"}),
+]
+
+
+@pytest.mark.parametrize(("stack", "setting", "given"), WITHIN)
+def test_what_is_just_within_these_limits_runs(stack: str, setting: Setting, given: dict[str, Any]) -> None:
+    assert _refused(stack, setting, given) == ()
 
 
 @pytest.mark.parametrize(("stack", "setting", "given", "flag", "instead"), LIMITS)

@@ -110,8 +110,11 @@ def _scope(text: str) -> tuple[str, set[str]]:
 
 
 def _scaling(choices: Choices, key: str, value: str) -> None:
-    """How 8-bit products are scaled; blocks of other sizes are priced by the precision alone."""
-    scaling = FP8_SCALINGS.get(folded(value.partition("+")[0]))
+    """How 8-bit products are scaled, and whether weights are gathered so; other blocks are priced by the precision."""
+    scaled, _, gathered = value.partition("+")
+    scaling = FP8_SCALINGS.get(folded(scaled))
+    if folded(gathered) == "fp8allgather":
+        choices.state(key, "software", quantised_gathers=True)
     if scaling is None:
         choices.ignored.append(f"option {key}={value}: the constants speak of the precision, not of its blocks")
     else:

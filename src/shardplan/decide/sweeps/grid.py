@@ -23,9 +23,8 @@ from shardplan.decide.sweeps.fields import RECOMMENDED, REPLACED, WHICH_PLAN, Gr
 from shardplan.estimation.question import Question
 from shardplan.inputs.readers.catalog import load_accelerator
 from shardplan.inputs.readers.overrides import override
-from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.frameworks.usual_stack import stack_for
-from shardplan.planner.restrictions import Restrictions, as_lists
+from shardplan.planner.scope import Scope
 
 MOST_QUESTIONS: Final = 10_000_000
 GRID_FILE: Final = FileKind("the grid", 1024 * 1024, "a grid is a short text file that can be read")
@@ -198,15 +197,14 @@ class PutPoint(NamedTuple):
     """A question as the search takes it."""
 
     question: Question
-    stack: Stack | None
-    restrictions: Restrictions
+    scope: Scope
     is_recommended: bool = False
     """Whether the plan to take is asked for, rather than the fastest."""
 
 
 def put(point: Point) -> PutPoint:
     """The question at a point, with the defaults that ``shardplan plan`` takes. Raises InputError."""
-    choices = {name: as_lists(_grouped(point, name)) for name in CHOICES}
+    choices = {name: _grouped(point, name) for name in CHOICES}
     own = {name: value for name, value in point.items() if "." not in name and name not in (*NAMED, *REPLACED)}
     own.pop(WHICH_PLAN, None)
     profile = None if point.get("profile") is None else profile_named(point["profile"])
@@ -215,7 +213,7 @@ def put(point: Point) -> PutPoint:
     cluster = override(cluster, values) if values else cluster
     record = {"model": model, "cluster": cluster, "profile": profile, **own}
     asked = ask_search({**record, "software": _grouped(point, "software"), **choices})
-    return PutPoint(asked.question, asked.stack, Restrictions(**choices), point.get(WHICH_PLAN) == RECOMMENDED)
+    return PutPoint(asked.question, Scope.of(stack=asked.stack, **choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 
 def _grouped(point: Point, group: str) -> dict[str, Any]:

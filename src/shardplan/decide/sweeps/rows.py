@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from itertools import groupby
@@ -22,7 +22,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import IN_FILES
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.planner.layouts import KnownPipelines
+from shardplan.planner.family import KnownPipelines
 from shardplan.planner.related.alike import best_of_alike, estimates_of
 
 Cell = Literal["int", "float", "bool", "text"]
@@ -208,11 +208,9 @@ def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
     first, questions = puts[0], [each.question for each in puts]
     wanted = first.is_recommended
     try:
-        found = best_of_alike(
-            questions, restrictions=first.restrictions, stack=first.stack, known=KNOWN, to_take=wanted
-        )
+        found = best_of_alike(questions, replace(first.scope, known=KNOWN), to_take=wanted)
         plans = [each.to_take if wanted else each.fastest for each in found]
-        answers = estimates_of(questions, plans, first.stack)
+        answers = estimates_of(questions, plans, first.scope.stack)
     except Exception as error:  # noqa: BLE001  # as above
         return [_failed(error)] * len(puts)
     rows = zip(puts, answers, found, strict=True)

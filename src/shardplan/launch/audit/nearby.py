@@ -6,7 +6,6 @@ The second are among the first wherever the framework's record leaves the same c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -23,19 +22,14 @@ from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.validity import broken_rules
 from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.objective import FASTEST
-from shardplan.planner.points import families
-from shardplan.planner.pricing.tables import tables_of
-from shardplan.planner.pruning.goals import Goal, Listing, priced_for
-from shardplan.planner.pruning.pruned import pruned_families, tables_of_pruned
+from shardplan.planner.pruning.pruned import tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
 from shardplan.planner.related.forms import plan_to_take_of
-from shardplan.planner.restrictions import Restrictions, as_lists
-from shardplan.planner.robustness import tested_by
-from shardplan.planner.space import Space, declare
+from shardplan.planner.robustness import PlanFacts
+from shardplan.planner.scope import Scope
+from shardplan.planner.space import Space
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.planner.survey import Survey
+from shardplan.planner.survey import Goal, Listing, Survey
 
 Change = dict[str, tuple[object, object]]
 """Old and new value of every field that changes."""
@@ -66,7 +60,8 @@ def nearby_plans(
     question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
 ) -> list[Plan]:
     """All of them, each once; ``keep``: fields that stay. Raises ``SearchStopped`` where ``stop`` says so."""
-    return list(dict.fromkeys((*_single(question, plan, stack, keep), *_searched(question, plan, stack, keep, stop))))
+    searched = _searched(question, plan, keep, Scope(stack=stack, stop=stop))
+    return list(dict.fromkeys((*_single(question, plan, stack, keep), *searched)))
 
 
 def _single(question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str]) -> list[Plan]:
@@ -114,18 +109,17 @@ def _changed(plan: Plan, name: str, value: object) -> Plan:
     return replace(plan, **others)
 
 
-def _searched(
-    question: Question, plan: Plan, stack: Stack | None, keep: Sequence[str], stop: Stop | None
-) -> Iterator[Plan]:
+def _searched(question: Question, plan: Plan, keep: Sequence[str], scope: Scope) -> Iterator[Plan]:
     """The best plans with what is kept, and the best with the degrees as they are; of both the one to take first."""
     kept = _values(question.with_software(plan), keep)
     degrees = {name: value for name, value in _values(plan, DEGREES).items() if name not in kept}
-    for space, survey in _surveys(question, stack, kept, degrees, stop):
+    for survey in _surveys(question, scope, kept, degrees):
         cells = different_cells(survey.tables, MOST)
         listed = survey.with_prices(cells)
         yield from listed.plans(cells)
         if listed.priced is not None:
-            priced, best = plan_to_take_of(question, listed.priced, None, space, tested_by(stack, question))
+            facts = PlanFacts(question, listed.priced, scope.tested(question))
+            priced, best = plan_to_take_of(question, facts, None, survey.space)
             yield priced.plan(best)
 
 
@@ -133,30 +127,27 @@ def _values(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
 
 
-def _surveys(
-    question: Question, stack: Stack | None, kept: dict[str, Any], degrees: dict[str, Any], stop: Stop | None
-) -> Iterator[tuple[Space, Survey]]:
-    """Plans with what is kept, and plans with these degrees too, in their spaces; none that contradict the question."""
-    all_kept = _space(question, stack, kept)
-    near = _space(question, stack, kept | degrees) if degrees else None
+def _surveys(question: Question, scope: Scope, kept: dict[str, Any], degrees: dict[str, Any]) -> Iterator[Survey]:
+    """Plans with what is kept, and plans with these degrees too; none that contradict the question."""
+    all_kept = _space(question, scope.fixing(**kept))
+    near = _space(question, scope.fixing(**kept, **degrees)) if degrees else None
     if all_kept is not None and near is not None and _is_part(near, all_kept, degrees):
-        wanted = [Listing(MOST), _ListingWith(MOST, wanted=degrees)]
-        survey = _survey(question, all_kept, wanted, stop)
+        survey = _survey(question, scope, all_kept, Listing(MOST), _ListingWith(MOST, wanted=degrees))
         if survey is not None:
-            yield all_kept, survey
+            yield survey
             pruned = tuple(each.only(cells_with(each.tables.family, degrees)) for each in survey.pruned)
-            yield near, replace(survey, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)
+            yield replace(survey, space=near, tables=tuple(tables_of_pruned(pruned)), pruned=pruned)
         return
     for space in (all_kept, near):
-        survey = None if space is None else _survey(question, space, [Listing(MOST)], stop)
-        if space is not None and survey is not None:
-            yield space, survey
+        survey = None if space is None else _survey(question, scope, space, Listing(MOST))
+        if survey is not None:
+            yield survey
 
 
-def _space(question: Question, stack: Stack | None, fixed: dict[str, Any]) -> Space | None:
+def _space(question: Question, scope: Scope) -> Space | None:
     """Plans with these values; None where they contradict the question."""
     try:
-        return declare(question, Restrictions(fix=as_lists(fixed)), stack)
+        return scope.space(question)
     except ShardplanError:
         return None
 
@@ -170,19 +161,14 @@ def _is_part(near: Space, whole: Space, fixed: Mapping[str, Any]) -> bool:
     )
 
 
-def _survey(question: Question, space: Space, goals: Sequence[Goal], stop: Stop | None) -> Survey | None:
+def _survey(question: Question, scope: Scope, space: Space, *goals: Goal) -> Survey | None:
     """The plans of a space, priced as far as the goals ask for them; None where they contradict the question."""
-    rejected, known = Counter[str](), KnownPipelines()
     try:
-        drafts = list(families(question, space, rejected))
-        found = pruned_families(tables_of(question, drafts, known))
-        left = priced_for(found, goals, stop)
+        return scope.survey(question, *goals, space=space)
     except SearchStopped:
         raise
     except ShardplanError:
         return None
-    tables = tuple(tables_of_pruned(left))
-    return Survey(question=question, tables=tables, rejected=rejected, objective=FASTEST, pruned=tuple(left))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,19 +231,35 @@ def shipped(facts: Facts, framework: str, named: NamedSetting) -> Settings | Non
 SHIPPING: Final = ("llama-factory", "axolotl", "accelerate")
 """Frameworks whose records have configurations that lie beside launch files as they were shipped."""
 AS_SHIPPED: Final = "as {} ships it"
+BY_NAME: Final = "by its name"
+_STAGE: Final = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_]?([0-3])(?!\d)")
+"""A stage in the name of a file."""
+
+
+def _named_stage(facts: Facts, named: NamedSetting) -> Settings | None:
+    """The stage in the name of a file that is not at hand; whether it offloads is asked for, unless that is denied."""
+    name = str(named.value or "").rpartition("/")[2].lower()
+    stage = _STAGE.search(name)
+    if stage is None:
+        return None
+    if not re.search(r"no[-_]?offload", name):
+        facts.miss("offload", (f"file:{named.value}",))
+    facts.note(f"{named.place}: {named.value} is not at hand, and is taken as ZeRO {stage[1]} {BY_NAME}")
+    key = "zero_optimization.stage"
+    return Settings({key: NamedSetting(name=key, value=int(stage[1]), place=f"{name} {BY_NAME}")})
 
 
 def are_assumed(facts: Facts) -> None:
     """What a shipped configuration states is assumed: the file at hand may differ."""
     for key, fact in facts.facts.items():
-        if re.search(AS_SHIPPED.format(".*"), fact.why):
+        if re.search(f"{AS_SHIPPED.format('.*')}|{BY_NAME}", fact.why):
             facts.facts[key] = dataclasses.replace(fact, origin="assumed")
 
 
 def deepspeed_file(facts: Facts, ask: Ask, named: NamedSetting, written: Mapping[str, Document]) -> None:
     """The JSON that ``named`` names; all that it may state is open where it is not read."""
     document = named_document(facts, ask, named, written)
-    known = None if document is not None else shipped(facts, facts.framework, named)
+    known = None if document is not None else shipped(facts, facts.framework, named) or _named_stage(facts, named)
     if known is not None:
         facts.asked_places.add(named.place)
         deepspeed.file_facts(facts, known)

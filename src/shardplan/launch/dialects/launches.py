@@ -371,7 +371,7 @@ def _program(words: Sequence[Word]) -> tuple[int, int] | None:
 
 def _runs_python(words: Sequence[Word]) -> bool:
     texts = [(word.text or word.shown).rsplit("/", 1)[-1] for word in words]
-    return any(text.startswith("python") or text in LAUNCHERS or "<" in text for text in texts)
+    return any(text.startswith("python") or text in {"uv", *LAUNCHERS} or "<" in text for text in texts)
 
 
 def _program_text(word: Word) -> str:

@@ -74,9 +74,10 @@ def take_defaults(facts: Facts, ask: Ask, launch: Launch, options: Settings) -> 
         _length(facts, program)
     own_batch(facts, options)
     wanted = {key for key in wanted if _is_open(facts, key)}
-    for key, (argument, value) in OF_ARGUMENTS.items() if program.of_trainer else ():
+    for key, (argument, value) in OF_ARGUMENTS.items():
         own = program.defaults.get(argument)
-        if key in wanted and (argument not in program.names or (own is not None and degree(own[0]))):
+        is_trainers = program.of_trainer and argument not in program.names
+        if key in wanted and (is_trainers or (own is not None and degree(own[0]))):
             facts.missing.pop(key, None)
             why = f"{argument} of TrainingArguments is {value}" if own is None else f"{own[1]} of the program"
             facts.assume_because(key, value if own is None else degree(own[0]), why)
@@ -171,6 +172,7 @@ def _program(ask: Ask, path: Path) -> Program:
     classes: dict[str, list[_Class]] = {}
     words, turns_on, parsed = set[str](), set[str](), set[str]()
     adapters: list[ast.Call] = []
+    found: dict[str, list[tuple[object, str]]] = {}
     is_whole = True
     while left and len(seen) < MOST_FILES:
         module = left.pop(0)
@@ -188,11 +190,12 @@ def _program(ask: Ask, path: Path) -> Program:
         words |= _words(syntax)
         turns_on |= set(_turned_on(syntax))
         parsed |= set(_parsed(syntax))
+        for key, value, line in _arguments(syntax):
+            found.setdefault(key, []).append((value, f"{module.name}:{line} {key}"))
         adapters += [node for node in ast.walk(syntax) if isinstance(node, ast.Call) and _called(node) == "LoraConfig"]
         for name, paths in _imported(ask, module, syntax):
             left += [each for each in paths if each not in seen]
             is_whole = is_whole and (bool(paths) or name.partition(".")[0] in PACKAGES)
-    found: dict[str, list[tuple[object, str]]] = {}
     for each in _of_parser(classes, parsed):
         for key, value, place in each.fields:
             found.setdefault(key, []).append((value, place))
@@ -283,6 +286,19 @@ def _fields(owner: ast.ClassDef) -> Iterator[tuple[str, object, int]]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             value = None if node.value is None else _default(node.value)
             yield node.target.id, value.value if isinstance(value, ast.Constant) else None, node.lineno
+
+
+def _arguments(syntax: ast.Module) -> Iterator[tuple[str, object, int]]:
+    """Arguments of an ``argparse.ArgumentParser`` by name; a switch is off where nobody gives it."""
+    for node in ast.walk(syntax):
+        if not isinstance(node, ast.Call) or _called(node) != "add_argument":
+            continue
+        given = {each.arg: each.value for each in node.keywords}
+        value = given.get("default", given.get("action"))
+        names = [each.value for each in node.args if isinstance(each, ast.Constant) and str(each.value)[:2] == "--"]
+        default = value.value if isinstance(value, ast.Constant) else None
+        for name in names:
+            yield str(name)[2:].replace("-", "_"), False if default == "store_true" else default, node.lineno
 
 
 def _default(node: ast.expr) -> ast.expr | None:

@@ -70,7 +70,7 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     launch = _chosen(found)
     if launch is not None and ask.edits != NONE:
         launch = ask.edits.in_launch(launch, ask.path.name)
-    other = _other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
+    other = other_script(ask, script) if launch is None and followed < MOST_FOLLOWED else None
     if other is not None:
         facts = script_facts(other, followed + 1)
         facts.note(f"{ask.path.name} starts {other.path.name}, which was read too")
@@ -88,7 +88,7 @@ def script_facts(ask: Ask, followed: int = 0) -> Facts:
     return facts
 
 
-def _other_script(ask: Ask, script: Script) -> Ask | None:
+def other_script(ask: Ask, script: Script) -> Ask | None:
     """The script next to this one that it starts last."""
     for command in reversed(script.commands):
         texts = [word.text or "" for word in command.words]

@@ -91,7 +91,9 @@ class Places:
         at_root = others[:1] if self.root is not None else ()
         for each in (*at_root, folder, *others):
             yield each / name.lstrip("/")
-        if len(parts) > 1 and others:  # it is launched from a folder in between, where that path is there
+        if (
+            len(parts) > 1 or Path(name).suffix
+        ) and others:  # it is launched from a folder in between, where that path is there
             outer = [each.resolve() for each in others]
             between = (each for each in folder.resolve().parents if any(each.is_relative_to(root) for root in outer))
             yield from (each / name.lstrip("/") for each in between)

@@ -24,6 +24,7 @@ from shardplan.physics.costs.host import (
 )
 from shardplan.physics.costs.network import Network
 from shardplan.physics.costs.roofline import Machine, OperatorTimes, operator_times
+from shardplan.physics.workload.copies import CopiedBytes, copied_bytes
 from shardplan.physics.workload.ops import (
     OUTSIDE,
     AttentionCore,
@@ -182,7 +183,7 @@ def price_block(
     """Price of ``block`` under ``numbers``. ``routed``: whether a host-side dispatcher of experts runs in it."""
     repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
     apart = apart_from_experts(machine, numbers)
-    talk = _communication(block, network, groups, repeats, apart)
+    talk = _communication(block, network, groups, repeats, apart, copies=_copy_times(block, machine, numbers))
     block = _in_panels(block, numbers)
     operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
     compute = _compute_times(operators, repeats)
@@ -302,11 +303,17 @@ overlap reaches."""
 
 
 def _communication(
-    block: Block, network: Network, groups: dict[str, Group], repeats: _Repeats, apart: Flags
+    block: Block,
+    network: Network,
+    groups: dict[str, Group],
+    repeats: _Repeats,
+    apart: Flags,
+    *,
+    copies: dict[str, CopiedBytes],
 ) -> tuple[dict[str, Numbers], ...]:
     """Seconds of communication by field: forward, backward, and forward again where recomputed.
 
-    ``apart``: where tensor and context parallelism overlap with nothing.
+    ``apart``: where tensor and context parallelism overlap with nothing. ``copies``: seconds around an exchange.
     """
     forward: dict[str, list[tuple[Collective, Numbers]]] = {}
     backward: dict[str, Numbers] = {}
@@ -314,6 +321,13 @@ def _communication(
         if _single(groups[item.dimension]):
             continue
         time = time_of_collective(item, groups, network)
+        now, late = copies.get(item.name, (0.0, 0.0))
+        if item.direction == "backward":
+            late = now + late
+        elif any_holds(now):
+            forward.setdefault(ALONE, []).append((item, now))
+        if any_holds(late):
+            backward[ALONE] = backward.get(ALONE, 0.0) + late
         hidden = RING if item.dimension == "cp" and item.kind == "p2p" else OVERLAPPED
         shown = FIELD[item.dimension] if item.pipelined else ALONE
         hides: Flags = (
@@ -330,6 +344,16 @@ def _communication(
                 backward[name] = backward.get(name, 0.0) + time * share
     once = {name: _sum(time for _, time in items) for name, items in forward.items()}
     return once, backward, {name: repeats.part(items) for name, items in forward.items()}
+
+
+def _copy_times(block: Block, machine: Machine, numbers: PlanNumbers) -> dict[str, CopiedBytes]:
+    """What the copies around exchanges take, by name. [s]"""
+    moved = ((each.name, copied_bytes(each, machine.recipe, machine.software, numbers)) for each in block.collectives)
+    return {
+        name: CopiedBytes(*(each / machine.memory_rate for each in both))
+        for name, both in moved
+        if any(any_holds(each) for each in both)
+    }
 
 
 def time_of_collective(item: Collective, groups: dict[str, Group], network: Network) -> Numbers:

@@ -51,6 +51,8 @@ class StateTraffic:
     """Updated parameters gathered once per step. [s]"""
     microbatch_time: Numbers
     """Weights gathered and gradients reduced in every micro-batch. [s]"""
+    copied_bytes: Numbers
+    """Weights that every micro-batch copies out of the buffers that they were gathered in."""
     network: Network
     exchanges: tuple[_Exchange, ...]
 
@@ -71,6 +73,7 @@ class StateTraffic:
             reduce_time=self.reduce_time + other.reduce_time,
             gather_time=self.gather_time + other.gather_time,
             microbatch_time=self.microbatch_time + other.microbatch_time,
+            copied_bytes=self.copied_bytes + other.copied_bytes,
             exchanges=self.exchanges + other.exchanges,
         )
 
@@ -103,6 +106,7 @@ def state_traffic(
         reduce_time=dense.reduce_time + experts.reduce_time,
         gather_time=dense.gather_time + experts.gather_time,
         microbatch_time=dense.microbatch_time + experts.microbatch_time,
+        copied_bytes=dense.copied_bytes + experts.copied_bytes,
         network=network,
         exchanges=dense.exchanges + experts.exchanges,
     )
@@ -139,7 +143,9 @@ def _traffic(
     """Traffic of parameters that are trained and of others that are frozen; ``flat``: of these, some with gradients."""
     trained, frozen = held
     if not any_holds(trained) and not any_holds(frozen):
-        return StateTraffic(reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, network=network, exchanges=())
+        return StateTraffic(
+            reduce_time=0.0, gather_time=0.0, microbatch_time=0.0, copied_bytes=0.0, network=network, exchanges=()
+        )
     reductions = [(each, _time(each, network)) for each in _reductions(trained + flat, job, numbers, groups)]
     gathers = [(each, _time(each, network)) for each in _gathers(trained, job, numbers, groups)]
     if any_holds(frozen):  # weights that never change are gathered only where they are shards between steps
@@ -150,6 +156,7 @@ def _traffic(
         reduce_time=_sum((each.per_step, time) for each, time in reductions),
         gather_time=_sum((each.per_step, time) for each, time in gathers),
         microbatch_time=_sum((each.per_microbatch, time) for each, time in both),
+        copied_bytes=_copied((each for each, _ in gathers), job),
         network=network,
         exchanges=tuple(each for each, _ in both),
     )
@@ -192,6 +199,16 @@ def _gathers(parameters: Numbers, job: Job, numbers: PlanNumbers, groups: dict[s
     yield whole
     if any_holds(near):
         yield replace(whole, group=groups["second"], per_step=0.0, per_microbatch=near)
+
+
+def _copied(gathers: Iterable[_Exchange], job: Job) -> Numbers:
+    """Weights that FSDP2 copies out of the buffer in which ranks stand one after another. [bytes]
+
+    ``foreach_all_gather_copy_out`` of PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
+    """
+    if not job.software.sharded_accumulation:
+        return 0.0
+    return _sum((each.per_microbatch * np.greater(each.group.size, 1), each.size) for each in gathers)
 
 
 def _from_second_copy(numbers: PlanNumbers) -> Numbers:

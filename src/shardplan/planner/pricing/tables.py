@@ -39,8 +39,7 @@ from shardplan.estimation.step import sharding_time
 from shardplan.inputs.plan import Offload, Plan
 from shardplan.physics.costs.collectives import Group, groups_of, joined_groups, sharding_groups
 from shardplan.physics.workload.stage import Parts, Stage
-from shardplan.planner.family import Family
-from shardplan.planner.layouts import KnownPipelines, Layouts
+from shardplan.planner.family import Family, KnownPipelines, Layouts
 from shardplan.planner.pricing.numbers import PointNumbers, Rows, as_row, of_sharding, of_slots
 
 ROWS = 32_768

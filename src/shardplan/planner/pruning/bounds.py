@@ -61,6 +61,7 @@ from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.costs.host import exposed
 from shardplan.physics.memory import model_states, update_bytes
 from shardplan.physics.schedules.pipeline import least_bubble
+from shardplan.physics.workload.copies import LEAST_IN_PANELS
 from shardplan.planner.pricing.tables import Tables
 
 ROUNDING = 1e-9
@@ -91,14 +92,18 @@ def least_shares(whole: Tables, part: Tables) -> dict[str, float]:
     r"""Shares of the exchanges of a whole family that show at least where a part runs by other software.
 
     Of exchanges of tensor parallelism that overlap with products :math:`f + (1 - f) c` (``exposed_with_products``), of
-    experts' exchanges that overlap with another micro-batch c; none of these where the part sends less.
+    experts' exchanges that overlap with another micro-batch c; none of these where the part sends less. Copies around
+    the former are left in no smaller share than ``LEAST_IN_PANELS``.
     """
     profile, own, others = part.question.profile, whole.family.switches, part.family.switches
     hidden, panel = float(np.min(profile.hidden_slowdown)), float(np.min(profile.tp_fill))
     same_tp, same_ep = (own.get(name) == others.get(name) for name in ("overlap_tp", "overlap_ep"))
     sends_less = own.get("moe_dispatcher") == "alltoall" != others.get("moe_dispatcher")
+    shown = panel + (1 - panel) * hidden
+    if part.question.job.software.tp_overlaps == "one_product":
+        shown = min(shown, LEAST_IN_PANELS)
     return {
-        "tp": 1.0 if same_tp else panel + (1 - panel) * hidden,
+        "tp": 1.0 if same_tp else shown,
         "ep": 0.0 if sends_less else 1.0 if same_ep else hidden,
     }
 

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, pairs_in
-from shardplan.planner.objective import FASTEST
 from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
-from shardplan.planner.pricing.pieces import PointGroup
+from shardplan.planner.pricing.pieces import FASTEST, PointGroup
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import (
     ROUNDING,

@@ -32,7 +32,6 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.evaluation import Listed, times_of
-from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables, tables_of
@@ -48,7 +47,6 @@ from shardplan.planner.related.side_by_side import (
     limits_within,
     rates_of,
 )
-from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Answers
 from shardplan.planner.robustness import (
     ALIKE_TIME,
@@ -56,10 +54,9 @@ from shardplan.planner.robustness import (
     Tested,
     not_dominated,
     pessimistic_times,
-    recommended_of,
-    tested_by,
 )
-from shardplan.planner.space import Space, declare
+from shardplan.planner.scope import Scope
+from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
 from shardplan.planner.tied import SAME, Needs, PricedPlans, lost_time
 
@@ -92,30 +89,22 @@ class AlikeAnswer(NamedTuple):
 
 
 def best_of_alike(
-    questions: Sequence[Question],
-    *,
-    restrictions: Restrictions | None = None,
-    stack: Stack | None = None,
-    known: KnownPipelines | None = None,
-    to_take: bool = False,
-    tested: Tested | None = None,
-    stop: Stop | None = None,
+    questions: Sequence[Question], scope: Scope, *, to_take: bool = False, tested: Tested | None = None
 ) -> list[AlikeAnswer]:
     """The fastest plan of each of ``questions``, which differ in memory and rates of accelerator and network alone.
 
     ``to_take``: whether the plan to take is found too; ``tested``: as for ``recommended_of``. Each answer is that of a
-    search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where ``stop`` says yes.
+    search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where the scope says so.
     """
-    known = known or KnownPipelines()
-    space = declare(questions[0], restrictions or Restrictions(), stack)
+    space = scope.space(questions[0])
     every = list(families(questions[0], space, Counter()))
     num_plans = sum(family.whole.num_plans() for family in every if family.counts)
     found: dict[int, AlikeAnswer] = {}
     plain = partial(_in_plain_words, space)
     for numbers in by_system(questions):
         asked = Slice.of([questions[number] for number in numbers], with_roomy=to_take)
-        tables = tables_of(asked.joint, every, known)
-        search = _Search(asked, tables, stop, to_take=to_take, tested=tested or tested_by(stack, questions[0]))
+        tables = tables_of(asked.joint, every, scope.known)
+        search = _Search(asked, tables, scope.stop, to_take=to_take, tested=tested or scope.tested(questions[0]))
         plans = search.with_plans_to_take(space) if to_take else [(fastest, None) for fastest in search.fastest()]
         for number, (fastest, taken) in zip(numbers, plans, strict=True):
             plainer = plain(questions[number], taken)
@@ -124,37 +113,21 @@ def best_of_alike(
     return [found[number] for number in range(len(questions))]
 
 
-def plan_to_take(
-    question: Question,
-    every: Sequence[Tables],
-    stop: Stop | None = None,
-    *,
-    tested: Tested | None = None,
-    stack: Stack | None = None,
-    restrictions: Restrictions | None = None,
-) -> Answers:
-    """What a search of some families recommends, found when it is read; none where nothing fits.
+def plan_to_take(question: Question, scope: Scope, every: Sequence[Tables]) -> Answers:
+    """What a search of some families of a scope recommends, found when it is read; none where nothing fits.
 
-    ``tested``: as for ``recommended_of``; ``stack``, ``restrictions``: those that the families are of, so that software
-    that gains nothing is left out as a search does. Whether something fits is found at once. Raises ``SearchStopped``
-    where ``stop`` says so.
+    Whether something fits is found at once. Raises ``SearchStopped`` where the scope says so.
     """
-    search = _Search(Slice.of([question], with_roomy=True), every, stop, to_take=True, tested=tested)
+    asked, tested = Slice.of([question], with_roomy=True), scope.tested(question)
+    search = _Search(asked, every, scope.stop, to_take=True, tested=tested)
 
     def read(_places: Sequence[int]) -> list[Estimate]:
-        space = None if stack is None else declare(question, restrictions or Restrictions(), stack)
-        ((_, best),) = search.with_plans_to_take(space)
-        if space is not None:
-            best = _in_plain_words(space, question, best)
+        space = scope.space(question)
+        best = _in_plain_words(space, question, search.with_plans_to_take(space)[0][1])
         assert best is not None
         return [estimate_plan(question, best.plan)]
 
     return Answers(int(search.fits), read)
-
-
-def tables_of_space(question: Question, space: Space, known: KnownPipelines) -> list[Tables]:
-    """The families of a space, to be priced."""
-    return tables_of(question, families(question, space, Counter()), known)
 
 
 Found = tuple[FoundPlan | None, FoundPlan | None]
@@ -233,10 +206,10 @@ class _Search:
             peak_memory_bytes=kept.peak_memory_bytes,
         )
 
-    def with_plans_to_take(self, space: Space | None) -> list[Found]:
+    def with_plans_to_take(self, space: Space) -> list[Found]:
         """The fastest plan of every question and the plan to take, of all that may be as robust.
 
-        ``space``: the one that the families are of; None where they are for no framework.
+        ``space``: the one that the families are of.
         """
         if len(self._asked.questions) > 1:
             limits, some, lost = self._robust_limits()
@@ -251,15 +224,13 @@ class _Search:
         numbers = range(len(self._asked.questions))
         return [self._answer(number, kept, priced, facts, space) for number in numbers]
 
-    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts, space: Space | None) -> Found:
+    def _answer(self, number: int, kept: Fitting, priced: PricedPlans, facts: PlanFacts, space: Space) -> Found:
         fastest, rows = self._fastest(kept, number), self._of_question(kept, number)
         if fastest is None:
             return None, None
         question = self._asked.questions[number]
-        first = _found(priced, fastest)
-        if space is None:
-            return first, _found(priced, recommended_of(question, priced, fastest, among=rows, facts=facts))
-        return first, _found(*plan_to_take_of(question, priced, fastest, space, self._tested, among=rows, facts=facts))
+        best = plan_to_take_of(question, facts, fastest, space, rows)
+        return _found(priced, fastest), _found(*best)
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:
         """Steps of plans that may be as robust as some candidate of every question take no longer; nor than candidates.

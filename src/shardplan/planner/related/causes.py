@@ -133,26 +133,20 @@ def least_then(what: str, least: float) -> str:
     return f"with {what} the least is {format_bytes(least)}"
 
 
-def length_cause(question: Question, then: str) -> str:
-    """That the length is the cause, and what comes of another."""
-    number = question.job.sequence_length
-    return f"a sequence of {number:,} tokens ({factors(number)}) leaves few ways to share it among ranks; {then}"
+CAUSES: Final = {
+    "length": "a sequence of {:,} tokens ({}) leaves few ways to share it among ranks",
+    "count": "{:,} accelerators ({}) leave few layouts, as tp, cp, pp and dp divide them",
+    "batch": "a batch of {:,} sequences ({}) leaves few layouts, as dp divides it",
+}
 
 
-def count_cause(question: Question, then: str) -> str:
-    """That the number of accelerators is the cause, likewise."""
-    number = question.num_accelerators
-    return f"{number:,} accelerators ({factors(number)}) leave few layouts, as tp, cp, pp and dp divide them; {then}"
-
-
-def batch_cause(question: Question, then: str) -> str:
-    """That the batch is the cause, likewise."""
-    number = question.job.global_batch_size
-    return f"a batch of {number:,} sequences ({factors(number)}) leaves few layouts, as dp divides it; {then}"
+def cause(what: str, number: int, then: str) -> str:
+    """That a length, a count of accelerators or a batch is the cause, and what comes of another."""
+    return f"{CAUSES[what].format(number, factors(number))}; {then}"
 
 
 def pair_cause(question: Question, then: str) -> str:
-    """That count and batch together are the cause, likewise."""
+    """That count and batch together are the cause, and what comes of others."""
     number, batch = question.num_accelerators, question.job.global_batch_size
     common = gcd(number, batch)
     return f"{number:,} accelerators and a batch of {batch:,} sequences have only {common:,} as common divisor; {then}"

@@ -27,7 +27,7 @@ from shardplan.inputs.plan_numbers import Degrees, differing_in_numbers
 from shardplan.inputs.software import CHOSEN
 from shardplan.physics.frameworks.runnable import all_tested, untested
 from shardplan.planner.framework_axes import VARIED
-from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, Tested, candidates_of, not_dominated, recommended_of
+from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, candidates_of, not_dominated, recommended_of
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space
 from shardplan.planner.tied import SAME, Needs, PricedPlans, has_headroom
@@ -43,28 +43,21 @@ Ranks = tuple[Any, ...]
 
 
 def plan_to_take_of(
-    question: Question,
-    priced: PricedPlans,
-    fastest: int | None,
-    space: Space,
-    tested: Tested | None,
-    *,
-    among: Indices | None = None,
-    facts: PlanFacts | None = None,
+    question: Question, facts: PlanFacts, fastest: int | None, space: Space, among: Indices | None = None
 ) -> tuple[PricedPlans, int]:
-    """The index of the plan to recommend, of ``priced`` and of forms of these that something shows to run; with all.
+    """The index of the plan to recommend, of those priced and of forms of them that something shows to run; with all.
 
-    ``among``, ``facts``: as for ``recommended_of``; ``space``: the one that the plans are of.
+    ``among``: as for ``recommended_of``; ``space``: the one that the plans are of.
     """
-    known = facts or PlanFacts(question, priced, tested)
+    priced = facts.priced
     forms = _Forms(question, priced, space)
-    best = forms.in_front(candidates_of(question, priced, among), known)
+    best = forms.in_front(candidates_of(question, priced, among), facts)
     if not len(best):
-        return priced, recommended_of(question, priced, fastest, among=among, facts=known)
+        return priced, recommended_of(question, facts, fastest, among)
     whole = forms.joined(best)
     added = np.arange(len(priced.step_time), len(whole.step_time))
     every = None if among is None else np.concatenate([among, added])
-    return whole, recommended_of(question, whole, fastest, among=every, tested=tested)
+    return whole, recommended_of(question, PlanFacts(question, whole, facts.tested), fastest, every)
 
 
 class _Form(NamedTuple):

@@ -21,10 +21,10 @@ from shardplan.inputs.software import CHOSEN
 from shardplan.physics.frameworks.runnable import Refusal, refusals
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.physics.validity import broken_rule
-from shardplan.planner.layouts import KnownPipelines
 from shardplan.planner.related.counts import can_fit
-from shardplan.planner.restrictions import Given, Restrictions, as_lists
+from shardplan.planner.restrictions import Given
 from shardplan.planner.result import SearchResult
+from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
@@ -77,23 +77,13 @@ def answers_of(
     progress: Progress | None = None,
 ) -> tuple[FrameworkAnswer, ...]:
     """As ``search_frameworks``, for a question that ``put`` puts to each framework."""
-    known, found = KnownPipelines(), []
+    scope, found = Scope.of(fix=fix, limit=limit, exclude=exclude, stop=stop), []
     for number, stack in enumerate(stacks):
         if progress is not None:
             progress(number, len(stacks))
         question, assumed = put(stack)
         try:
-            result = search_question(
-                question,
-                top=1,
-                fix=fix,
-                limit=limit,
-                exclude=exclude,
-                stop=stop,
-                known=known,
-                stack=stack,
-                use_all=use_all,
-            )
+            result = search_question(question, top=1, use_all=use_all, **vars(scope) | {"stack": stack})
         except NotRunnableError as error:
             found.append(FrameworkAnswer(stack=stack, refused=error))
         else:
@@ -121,32 +111,27 @@ def under_fastest(
     """
     if not put.under:
         return put
-    limits = Restrictions(fix=as_lists(fix), limit=as_lists(limit), exclude=as_lists(exclude))
-    known = KnownPipelines()
+    scope = Scope.of(fix=fix, limit=limit, exclude=exclude, stop=stop)
     for doubling in range(MOST_DOUBLINGS):
         number = put.question.num_accelerators * 2**doubling
-        if number > MAX_NUM_ACCELERATORS or not can_fit(replace(put.question, num_accelerators=number), limits):
+        if number > MAX_NUM_ACCELERATORS or not can_fit(replace(put.question, num_accelerators=number), scope):
             continue
-        found = _times_of(put, number, limits, known, stop)
+        found = _times_of(put, number, scope)
         if found:
             fastest = min(found, key=lambda name: found[name])
             return put.under[fastest](_why_fastest(fastest, found, [*put.under], number if doubling else None))
     return put
 
 
-def _times_of(
-    put: PutQuestion, number: int, limits: Restrictions, known: KnownPipelines, stop: Stop | None
-) -> dict[str, float]:
+def _times_of(put: PutQuestion, number: int, scope: Scope) -> dict[str, float]:
     """Step times of the plans to take of frameworks, but of those that are slower than an earlier one. [s]"""
     times: dict[str, float] = {}
     for name, under in put.under.items():
         asked = under("")
+        question, of_stack = replace(asked.question, num_accelerators=number), vars(scope) | {"stack": asked.stack}
+        within = min(times.values(), default=math.inf)
         try:
-            result = search_question(
-                replace(asked.question, num_accelerators=number),
-                top=1, fix=limits.fix, limit=limits.limit, exclude=limits.exclude, stop=stop, known=known,
-                suggestions=False, stack=asked.stack, prune=True, within=min(times.values(), default=math.inf),
-            )  # fmt: skip
+            result = search_question(question, top=1, suggestions=False, prune=True, within=within, **of_stack)
         except NotRunnableError:
             continue
         if result.recommended is not None:

@@ -42,28 +42,21 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.layouts import KnownPipelines
-from shardplan.planner.pruning.goals import BestWith, Goal
-from shardplan.planner.ranking import best_cell
-from shardplan.planner.related.alike import plan_to_take, tables_of_space
+from shardplan.planner.ranking import Cell, best_cell
+from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.counts import (
     Pair,
     asked_pair,
-    can_fit,
-    can_have_plans,
     first_and_richest,
     has_enough_layouts,
     layouts_of,
+    may_fit,
     pairs_near,
     worth,
 )
-from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import Offer
-from shardplan.planner.robustness import tested_by
-from shardplan.planner.space import Space, declare
-from shardplan.planner.stopping import Stop
-from shardplan.planner.survey import Survey, survey_of
+from shardplan.planner.scope import Scope
+from shardplan.planner.survey import BestWith, Survey
 
 LEAST_GAIN_OF_LARGER: Final = 0.2
 """Gain in tokens per second from which a larger batch is offered: judgement, as each of its tokens may teach less."""
@@ -129,63 +122,36 @@ COMPUTING: Final = keys_of("arithmetic")
 
 
 def offers_of(
-    question: Question,
-    fastest: Estimate,
-    restrictions: Restrictions,
-    stack: Stack | None,
-    *,
-    keeps_batch: bool = True,
-    near: bool = True,
-    known: KnownPipelines | None = None,
-    stop: Stop | None = None,
+    question: Question, fastest: Estimate, scope: Scope, *, keeps_batch: bool = True, near: bool = True
 ) -> tuple[Offer, ...]:
     """What trains more tokens a second than ``fastest``, the best first: at most three pairs, and a larger batch.
 
     ``fastest``: may leave some of the accelerators idle. ``keeps_batch``: whether fewer accelerators are offered with
     the batch that was asked for; ``near``: whether neighbouring pairs are looked at, besides a larger batch.
     """
-    searched = Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
-    larger = larger_batch(question, fastest, searched.fastest_with)
-    found = _nearby(searched, fastest, keeps_batch=keeps_batch) if near else ()
+    larger = larger_batch(question, fastest, Neighbours(question, scope).fastest_with)
+    found = nearby_offers(question, fastest, scope, keeps_batch=keeps_batch) if near else ()
     return tuple(sorted((*found, *([] if larger is None else [larger])), key=lambda offer: -offer.gain))
 
 
 def nearby_offers(
-    question: Question,
-    fastest: Estimate,
-    restrictions: Restrictions,
-    stack: Stack | None,
-    *,
-    stop: Stop | None = None,
+    question: Question, fastest: Estimate, scope: Scope, *, keeps_batch: bool = True
 ) -> tuple[Offer, ...]:
     """Of these the pairs near the one that was asked for."""
-    return _nearby(Neighbours(question, restrictions, stack, KnownPipelines(), stop), fastest, keeps_batch=True)
-
-
-def _nearby(searched: Neighbours, fastest: Estimate, *, keeps_batch: bool) -> tuple[Offer, ...]:
-    question = searched.question
     per_second = question.job.global_batch_size / fastest.step_time
     share_used = fastest.num_accelerators_used / question.num_accelerators
     pairs = _promising(question, _most_gain(fastest) / share_used)
     pairs = tuple(pair for pair in pairs if keeps_batch or pair[1] != question.job.global_batch_size)
-    offers = searched.faster_than(per_second * (1 + LEAST_GAIN), pairs)
+    offers = Neighbours(question, scope).faster_than(per_second * (1 + LEAST_GAIN), pairs)
     return _worth_it(question, [replace(each, gain=_rate(each) / per_second - 1) for each in offers])
 
 
-def nearest_with_plans(
-    question: Question,
-    restrictions: Restrictions,
-    stack: Stack | None,
-    *,
-    has_plans: bool = False,
-    known: KnownPipelines | None = None,
-    stop: Stop | None = None,
-) -> tuple[Offer, ...]:
+def nearest_with_plans(question: Question, scope: Scope, *, has_plans: bool = False) -> tuple[Offer, ...]:
     """Where no plan is valid or none fits: as ``offers_of``, with the plan to take of each pair.
 
     ``has_plans``: whether some are valid, so that pairs without more layouts do not help.
     """
-    searched = Neighbours(question, restrictions, stack, known or KnownPipelines(), stop)
+    searched = Neighbours(question, scope)
     found = searched.faster_than(0.0, _promising(question, has_plans=has_plans))
     best = max(map(_rate, found), default=1.0)
     offers = _worth_it(question, [replace(each, gain=_rate(each) / best - 1) for each in found])
@@ -202,55 +168,51 @@ class Neighbours:
     """Searches of other pairs than the one that was asked for."""
 
     question: Question
-    restrictions: Restrictions
-    stack: Stack | None
-    known: KnownPipelines
-    stop: Stop | None
+    scope: Scope
 
-    def survey(self, pair: Pair, goal: Goal) -> Survey | None:
-        """The plans of a pair that ``goal`` asks for; None without any."""
-        put = self._put(pair)
-        return None if put is None else survey_of(*put, goal=goal, known=self.known, stop=self.stop)
-
-    def _put(self, pair: Pair) -> tuple[Question, Space] | None:
-        """The question of a pair and its space; None where no plan can fit."""
+    def asked(self, pair: Pair) -> Question:
+        """The question of a pair."""
         number, batch = pair
-        job = replace(self.question.job, global_batch_size=batch)
-        other = replace(self.question, num_accelerators=number, job=job)
-        if not (can_have_plans(other, self.restrictions) and can_fit(other, self.restrictions)):
-            return None
-        try:
-            return other, declare(other, self.restrictions, self.stack)
-        except ShardplanError:  # the count contradicts a restriction
-            return None
+        return replace(self.question, num_accelerators=number, job=replace(self.question.job, global_batch_size=batch))
 
     def to_take(self, offer: Offer) -> Estimate:
         """The plan to take of a pair, where its fastest is known."""
-        put = self._put((offer.num_accelerators, offer.global_batch_size))
-        if put is None:
-            return offer.estimate
-        tables = tables_of_space(*put, self.known)
-        taken = plan_to_take(
-            put[0], tables, self.stop, tested=tested_by(self.stack, put[0]), stack=self.stack,
-            restrictions=self.restrictions,
-        )  # fmt: skip
+        asked = self.asked((offer.num_accelerators, offer.global_batch_size))
+        taken = plan_to_take(asked, self.scope, self.scope.tables(asked))
         return taken[0] if taken else offer.estimate
 
     def fastest_with(self, batch: int, within: float) -> Estimate | None:
         """The fastest plan of another batch on all accelerators, where it takes less than a time [s]."""
-        return self._fastest((self.question.num_accelerators, batch), within)
+        return self._estimate((self.question.num_accelerators, batch), within)
 
-    def _fastest(self, pair: Pair, within: float) -> Estimate | None:
-        survey = self.survey(pair, BestWith({}, within))
-        cell = None if survey is None else best_cell(survey.tables)
-        return None if survey is None or cell is None or cell.value >= within else survey.estimate(cell)
+    def time_on(self, count: int, within: float) -> float | None:
+        """The fastest step on another number of accelerators, where it takes less than a time. [s]"""
+        found = self.fastest((count, self.question.job.global_batch_size), within)
+        return None if found is None else found[1].value
+
+    def _estimate(self, pair: Pair, within: float) -> Estimate | None:
+        found = self.fastest(pair, within)
+        return None if found is None else found[0].estimate(found[1])
+
+    def fastest(self, pair: Pair, within: float) -> tuple[Survey, Cell] | None:
+        """The fastest plan of a pair, and the survey that it is of, where it takes less than a time [s]."""
+        asked = self.asked(pair)
+        if not may_fit(asked, self.scope):
+            return None
+        try:
+            space = self.scope.space(asked)
+        except ShardplanError:  # the count contradicts a restriction
+            return None
+        survey = self.scope.survey(asked, BestWith({}, within), space=space)
+        cell = best_cell(survey.tables)
+        return None if cell is None or cell.value >= within else (survey, cell)
 
     def faster_than(self, rate: float, pairs: Sequence[Pair]) -> list[Offer]:
         """The fastest plan of each pair that trains more sequences a second than ``rate``, and enough to be shown."""
         found: list[Offer] = []
         for pair in pairs:
             within = pair[1] / max(rate, _to_beat(self.question, pair, found), TINY)
-            estimate = self._fastest(pair, within)
+            estimate = self._estimate(pair, within)
             if estimate is not None:
                 found.append(Offer(num_accelerators=pair[0], global_batch_size=pair[1], gain=0.0, estimate=estimate))
         return found

@@ -45,7 +45,9 @@ ACCEPTABLE: Final = (0.70, 0.90)
 """Share of a large team's runs that should lie in their band."""
 ASKED: Final = (0.75, 0.85)
 """Share that would be best."""
-LARGE_TEAM: Final = 20
+BEARABLE: Final = (0.60, 0.95)
+"""Share that nine of ten large teams should have at least."""
+LARGE_TEAM: Final = 15
 """Runs from which a team is held against that."""
 SMALL_TEAM: Final = 8
 """Runs below which the teams are listed together."""
@@ -106,7 +108,7 @@ def _attainable(residuals: Sequence[Residual], teams: Mapping[str, Any]) -> dict
         "within": [
             {"shares": shares, "reached": int(_within(reached, shares)[0])}
             | {name: _counted(_within(inside, shares)) for name, inside in drawn.items()}
-            for shares in (ASKED, ACCEPTABLE)
+            for shares in (ASKED, ACCEPTABLE, BEARABLE)
         ],
     }
 

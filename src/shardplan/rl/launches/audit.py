@@ -21,7 +21,7 @@ from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
 from shardplan.rl.asked import AskedRl, ask_rl
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
-from shardplan.rl.launches.rules import Rules
+from shardplan.rl.launches.rules import ANSWER, Rules
 from shardplan.rl.search import NoEngineError, PlacementSearch, RlPlan, RlResult
 from shardplan.rl.task import PLACEMENTS
 from shardplan.rl.trainer import Trained
@@ -67,7 +67,7 @@ def audit_rl(
     rules = Rules(launch)
     rules.work_out()
     found = model or _model(launch.facts, ask)
-    _check_open(launch, found, cluster)
+    _check_open(rules, found, cluster)
     assert found is not None
     assert cluster is not None
     record, rl = _records(rules, found, cluster)
@@ -105,9 +105,10 @@ class OpenStepError(InputError):
     framework: str = ""
 
 
-def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | None) -> None:
+def _check_open(rules: Rules, model: ModelConfig | None, cluster: Cluster | None) -> None:
     """Raises ``OpenStepError`` that names all that has to be given."""
-    facts, needs = launch.facts, dict[str, str]()
+    launch, facts = rules.launch, rules.facts
+    needs = {key: why for key, (_, why) in rules.instead.items()}
     if model is None:
         name = facts.value("model")
         close = names_meant("model", PurePath(str(name or "")).name)
@@ -123,7 +124,9 @@ def _check_open(launch: RlLaunch, model: ModelConfig | None, cluster: Cluster | 
             needs[key] = ", ".join(facts.missing[key])
     if needs:
         flags = {"model": "--model NAME", "cluster": "--cluster NAME", "num_accelerators": "--gpus N"}
-        given = [flags.get(key, f"--given {key}={EXAMPLES.get(key, 'VALUE')}") for key in needs]
+        longest = min(800, rules.number("response_max") or 800)
+        examples = {**EXAMPLES, ANSWER: longest, **{key: value for key, (value, _) in rules.instead.items()}}
+        given = [flags.get(key, f"--given {key}={examples.get(key, 'VALUE')}") for key in needs]
         error = OpenStepError(
             f"{facts.file} is a launch file of {launch.title}, which leaves open: "
             f"{'; '.join(f'{key}: {why}' for key, why in needs.items())}",
@@ -161,7 +164,7 @@ def _records(rules: Rules, model: ModelConfig, cluster: Cluster) -> tuple[dict[s
 def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
     """Both pools as the file has them. Raises ``InputError`` where it breaks a rule."""
     facts, task = rules.facts, asked.task
-    if rules.launch.name in ("verl", "nemo-rl", "slime"):
+    if rules.launch.name in ("verl", "nemo-rl", "skyrl", "slime"):
         _take_recompute(rules)
     if switch(facts.value("offload_always")) or switch(facts.value("hybrid_offload")):
         facts.derive("offload", "optimizer", "the optimizer runs on the host")

@@ -9,23 +9,23 @@ from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.files import read_text
-from shardplan.launch.dialects.ask import Ask, Environment, begin, named_document, take_notes
+from shardplan.launch.dialects.ask import Ask, Environment, begin, named_document, take_notes, unread
 from shardplan.launch.dialects.callers import launches_with
 from shardplan.launch.dialects.configured import accelerate_line, configuration_of
-from shardplan.launch.dialects.launches import Launch, launches
-from shardplan.launch.dialects.read import DOCUMENTS
+from shardplan.launch.dialects.launches import Launch, is_beside, launches
+from shardplan.launch.dialects.read import DOCUMENTS, MOST_FOLLOWED, other_script
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings
-from shardplan.launch.dialects.values import degree, switch, zero_stage
+from shardplan.launch.dialects.values import degree, switch, whole, zero_stage
 from shardplan.launch.dialects.world import world
 from shardplan.launch.read import Document, Script, read_document, read_script
 from shardplan.launch.read.trees import LONG_FILE
 
-NAMES: Final = ("verl", "easyr1", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl")
+NAMES: Final = ("verl", "easyr1", "nemo-rl", "slime", "openrlhf", "ms-swift", "trl", "skyrl", "oat")
 DIALECTS: Final[Mapping[str, Dialect]] = {name: Dialect(name=f"rl/{name}") for name in NAMES}
 """By the name that an export has. Of a line that two may own, the first does."""
-BY_KEYS: Final = ("verl", "easyr1", "nemo-rl")
+BY_KEYS: Final = ("verl", "easyr1", "nemo-rl", "skyrl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
@@ -111,7 +111,7 @@ def _of_document(ask: Ask) -> RlLaunch | None:
     return RlLaunch(name, facts, settings)
 
 
-def _of_script(ask: Ask) -> RlLaunch | None:
+def _of_script(ask: Ask, followed: int = 0) -> RlLaunch | None:
     folders = ask.places.folders(ask.path.parent)
     try:
         script = read_script(
@@ -119,11 +119,16 @@ def _of_script(ask: Ask) -> RlLaunch | None:
         )
     except ShardplanError:
         return None
-    for launch in reversed(launches(script)):
-        name = _owner(launch)
+    found = launches(script)
+    for launch in reversed(found):
+        name = None if is_beside(launch.program) else _owner(launch)
         if name is not None:
             return _of_line(ask, script, launch, name)
-    return None
+    other = None if found or followed == MOST_FOLLOWED else other_script(ask, script)
+    below = None if other is None else _of_script(other, followed + 1)
+    if below is not None and other is not None:
+        below.facts.note(f"{ask.path.name} starts {other.path.name}, which was read too")
+    return below
 
 
 def _owner(launch: Launch) -> str | None:
@@ -140,7 +145,7 @@ def _owner(launch: Launch) -> str | None:
         elif name in ("trl", "nemo-rl") and is_named and configuration_of(launch) is not None:
             return name if name == "nemo-rl" or "grpo" in launch.program + "".join(launch.launchers) else None
         elif (dialect.owns(settings) and (is_named or name not in ("nemo-rl", "slime"))) or (
-            name in ("verl", "easyr1") and is_named
+            name in ("verl", "easyr1", "skyrl") and is_named
         ):
             return name
     return None
@@ -154,6 +159,8 @@ def _line_settings(launch: Launch, name: str) -> Settings:
     """What the line itself sets."""
     if name in BY_KEYS:
         return Settings.of_options({key.removeprefix("--"): each for key, each in launch.pairs().items()})
+    if name == "oat":
+        return Settings.of_options(launch.parsed(fold=True), fold=lambda word: word.replace("-", "_"))
     return Settings.of_options(launch.parsed())
 
 
@@ -174,6 +181,11 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
     facts.open = (*facts.open, *open_)
     if name in ("trl", "ms-swift"):
         _of_trainer(facts, ask, script, launch, settings)
+    if "agent" in launch.program.rpartition(".")[2].rpartition("/")[2]:
+        facts.derive("agent", value=True, rule=f"the program {launch.program}")
+    evaluates = settings.first("trainer.val_only")
+    if evaluates is not None and switch(evaluates.value):
+        raise unread(ask.path, f"a script that evaluates, and trains nothing: {evaluates.said}")
     if name in ("slime", "verl") and re.search(r"train_async|one_step_off", launch.program):
         facts.derive("one_step_off", value=True, rule=launch.program)
     _state(facts, name, settings)
@@ -319,6 +331,7 @@ def _state(facts: Facts, name: str, settings: Settings) -> None:
         is_moot = is_moot or (key == "kl_reward" and switch(facts.value("kl_loss")))
         if key not in facts and not is_moot:
             facts.miss(key, (f"not in the file, and its default differs by version (--given {key}={EXAMPLES[key]})",))
+    _agent(facts, settings)
     uneven = str(dialect.record["uneven"])
     for key, each in settings.items():
         if uneven and re.fullmatch(uneven, key) and each.value not in (None, "", False):
@@ -327,12 +340,30 @@ def _state(facts: Facts, name: str, settings: Settings) -> None:
             facts.doubt(f"{each.place} = {str(each.value)[:60]}")
 
 
+def _agent(facts: Facts, settings: Settings) -> None:
+    """An agent of a fork's own, which generates with tools between its turns."""
+    own = [each for name, each in settings.items() if name not in settings.seen and _AGENT.search(name)]
+    switches = [switch(each.value) for each in own if _AGENT_IS_ON.search(each.name)]
+    on = next((each for each in own if _is_set(each) and whole(each.value) not in (0, 1)), None)
+    is_said = switch(facts.value("turns")) or (facts.number("turns_number") or 1) > 1
+    if on is not None and not is_said and (True in switches or not switches):
+        facts.derive("agent", value=True, rule=on.said)
+
+
+_AGENT_IS_ON: Final = re.compile(r"(?:enable|activate|use)_(?:agents?|tools?|search)$")
+_AGENT: Final = re.compile(
+    rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_server|agent_?task"
+    r"|task_yaml$|harbor_trial|max_(?:\w+_)?turns$|multi_turn_scheduler$|multi_turn\.enable$"
+)
+"""Names by which forks turn agents on; one turn is none."""
+
+
 def _is_set(each: NamedSetting) -> bool:
     return each.value not in (None, "", False, "False", "false", "null", "None", 0, "0")
 
 
 def _backend(facts: Facts, name: str) -> str:
-    if name == "verl":
+    if name in ("verl", "skyrl"):
         return str(facts.value("backend") or "fsdp")
     if name == "nemo-rl":
         return "megatron" if switch(facts.value("is_megatron")) else "fsdp"

@@ -19,7 +19,8 @@ from shardplan.rl.launches.reading import EXAMPLES, RlLaunch
 ALGORITHMS: Final[Mapping[str, str]] = {
     "gae": "ppo", "ppo": "ppo", "grpo": "grpo", "gspo": "grpo", "cispo": "grpo", "rloo": "grpo", "opo": "grpo",
     "grpo_passk": "grpo", "group_norm": "grpo", "dr_grpo": "grpo", "gdpo": "grpo", "reinforce": "grpo",
-    "reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++", "reinforce_baseline": "grpo",
+    "reinforce_plus_plus": "reinforce++", "reinforce++": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++",
+    "reinforce_baseline": "grpo",
 }  # fmt: skip
 """Estimators of the advantage, by what they compute beside the update."""
 ANSWER: Final = "response_mean"
@@ -35,6 +36,8 @@ class Rules:
         """Fields of the step."""
         self.longest_batch = 0
         """Tokens of the longest micro-batch, where micro-batches have a number of answers; 0: of a number of tokens."""
+        self.instead: dict[str, tuple[object, str]] = {}
+        """What is not priced as the file has it: the value that would be, and why."""
         self.notes: list[str] = []
         """What was taken for granted."""
 
@@ -61,32 +64,33 @@ class Rules:
         """What decides the step and is not planned."""
         return InputError(f"{self.facts.file}: {what}", rule=rule, hint=hint)
 
+    def price_as(self, key: str, value: object, why: str) -> None:
+        """Goes on as if ``key`` were ``value``, which the user is asked to agree to, with all else that is open."""
+        self.instead[key] = (value, f"{self.said(key)}, which is not priced: {why}")
+        self.facts.replace(key, Fact(value=value, origin="assumed", why=why))
+
     def said(self, key: str) -> str:
         """Value and place of a key, as they are quoted."""
         fact = self.facts.facts.get(key)
         return f"{key} is not given" if fact is None else f"{key} is {shown(fact.value)} ({fact.why})"
 
     def work_out(self) -> None:
-        """All of it. Raises ``InputError`` for what contradicts, and for what decides and is not planned."""
-        self._refuse_unplanned()
+        """All of it. Raises ``InputError`` for what contradicts."""
+        self._leave_out_unplanned()
         BY_NAME[self.launch.name](self)
         self._lengths()
         self._updates()
         self._micro_batches()
         self._pools()
 
-    def _refuse_unplanned(self) -> None:
-        """Parts of a step that nothing here prices."""
+    def _leave_out_unplanned(self) -> None:
+        """Parts of a step that nothing here prices: one that is has a policy trained in full, and rewards by rule."""
         for key, what in UNPLANNED.items():
             value = self.facts.value(key)
             count = whole(value)
             is_on = switch(value) if switch(value) is not None else count > 0 if count is not None else bool(value)
             if is_on and not (key == "turns_number" and count == 1):
-                raise self.refuse(
-                    f"{self.said(key)}: {what}",
-                    "a step that is priced has a policy that is trained in full on single answers, and rewards by rule",
-                    f"price it without that part: --given {key}={1 if key == 'turns_number' else 'no'}",
-                )
+                self.price_as(key, 1 if key == "turns_number" else "no", what)
 
     def _lengths(self) -> None:
         facts = self.facts
@@ -198,23 +202,17 @@ class Rules:
             )
         ep = self.number("rollout_ep") or 1
         if self.number("rollout_dp") > 1 or ep not in (1, size):
-            key = "rollout_dp" if self.number("rollout_dp") > 1 else "rollout_ep"
-            raise self.refuse(
-                f"{self.said(key)} with {self.said('rollout_tp')}",
-                "an engine that is priced shares its experts over its tensor-parallel ranks, or has a slice of each",
-                f"price it so: --given {key}=1",
-            )
+            self.price_as(
+                "rollout_dp" if self.number("rollout_dp") > 1 else "rollout_ep", 1,
+                "an engine shares its experts over its tensor-parallel ranks, or has a slice of each",
+            )  # fmt: skip
 
     def take_algorithm(self) -> None:
         """Algorithm, critic and the passes for log-probabilities."""
         said = str(self.facts.value("advantage") or "grpo").lower().rpartition(".")[2]
         if said not in ALGORITHMS:
-            raise self.refuse(
-                self.said("advantage"),
-                f"the estimator of the advantage is one of {', '.join(ALGORITHMS)}",
-                "price the nearest: --given advantage=grpo",
-            )
-        name = ALGORITHMS[said]
+            self.price_as("advantage", "grpo", f"the estimator of the advantage is one of {', '.join(ALGORITHMS)}")
+        name = ALGORITHMS.get(said, "grpo")
         if self.facts.value("critic_on") is not None and self.on("critic_on") != (name == "ppo"):
             raise self.refuse(
                 f"{self.said('critic_on')} with {self.said('advantage')}",
@@ -305,9 +303,8 @@ def _engine(own: Rules) -> None:
             own.rl[key] = "fp8"
     engine = str(own.facts.value("engine") or "vllm").lower()
     if engine not in ("vllm", "sglang"):
-        raise own.refuse(
-            own.said("engine"), "an engine that is priced is vllm or sglang", "price it as --given engine=vllm"
-        )
+        own.price_as("engine", "vllm", "an engine is vllm or sglang")
+        engine = "vllm"
     own.rl["engine"] = engine
 
 
@@ -375,9 +372,7 @@ def _slime(own: Rules) -> None:
     own.take_reference(wanted=own.on("kl_loss") or facts.value("kl") != 0)
     own.rl |= {"old_pass": not own.on("bypass_old"), "engine": "sglang"}
     if facts.value("train_backend") != "megatron":
-        raise own.refuse(
-            own.said("train_backend"), "slime's Megatron backend is read", "--given train_backend=megatron"
-        )
+        own.price_as("train_backend", "megatron", "slime's Megatron backend is read")
     facts.derive("unpadded", value=True, rule="slime packs without padding")
     if own.on("dynamic"):
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
@@ -416,11 +411,7 @@ def _openrlhf(own: Rules) -> None:
         own.notes.append("rewards come from another program and are counted as no time")
     size = own.needed("rollout_tp")
     if not own.number("engines"):
-        raise own.refuse(
-            own.said("engines"),
-            "vLLM generates the answers that are priced",
-            "set --vllm_num_engines, or --given engines=N",
-        )
+        own.facts.miss("engines", ("vLLM generates the answers that are priced: set --vllm_num_engines",))
     pool = own.number("engines") * size
     if own.on("colocated"):
         own.rl["placement"] = "partial" if own.on("partial") else "colocated"
@@ -437,19 +428,54 @@ def _openrlhf(own: Rules) -> None:
     own.rl["placement"] = "async" if own.on("async") else "in-turns"
 
 
+def _skyrl(own: Rules) -> None:
+    facts = own.facts
+    own.take_algorithm()
+    own.take_reference(wanted=own.on("kl_loss") or own.on("kl_reward"))
+    if facts.value("judge") not in (None, facts.value("model")):
+        facts.doubt(f"{own.said('judge')}: priced as a reference of the policy's size")
+    own.rl["old_pass"] = True
+    if own.number("cp") > 1 and facts.value("backend") == "fsdp":
+        facts.derive("cp_comm", "a2a", "Ulysses")
+    size = (own.number("rollout_tp") or 1) * (own.number("rollout_pp") or 1)
+    facts.derive("rollout_accelerators", own.needed("engines") * size, "engines x their accelerators")
+    if own.on("colocated"):
+        own.rl |= {"placement": "colocated", "states_stay": False, "engine_stays": False}
+    elif own.on("async"):
+        own.rl |= {"placement": "async", "staleness": own.number("staleness") or 1, "in_flight": True}
+        facts.replace("prompts", Fact(value=own.number("mini_prompts"), origin="derived", why="one mini-batch a step"))
+    else:
+        own.rl["placement"] = "in-turns"
+    if facts.value("weights_by") == "delta":
+        own.rl["transfer"] = "delta"
+    _engine(own)
+
+
+def _oat(own: Rules) -> None:
+    facts, gpus = own.facts, own.number("num_accelerators")
+    own.take_algorithm()
+    own.take_reference(wanted=facts.value("kl") != 0)
+    if own.on("fp16"):
+        facts.derive("precision", "fp16", own.said("fp16"))
+    facts.derive("filled_together", own.number("micro_answers"), "answers of a micro-batch")
+    own.rl |= {"engine": "vllm", "old_pass": True}
+    if own.on("colocated"):
+        own.rl |= {"placement": "colocated", "states_stay": True, "engine_stays": not own.on("engine_sleeps")}
+        return
+    facts.derive("rollout_accelerators", gpus // 2, "actors have half of the accelerators")
+    facts.replace("num_accelerators", Fact(value=gpus - gpus // 2, origin="derived", why="the other half trains"))
+    own.rl["placement"] = "one-step-off" if own.on("async") else "in-turns"
+
+
 def _trl(own: Rules) -> None:
     facts = own.facts
     own.take_algorithm()
     own.take_reference(wanted=facts.value("kl") not in (0, None))
     own.rl |= {"engine": "vllm", "old_pass": True}
     if not own.on("uses_engine"):
-        raise own.refuse(
-            own.said("uses_engine"),
-            "vLLM generates the answers that are priced; generate() of transformers is not",
-            "set use_vllm, or --given uses_engine=yes",
-        )
+        own.price_as("uses_engine", "yes", "vLLM generates, and not generate() of transformers")
     if facts.value("train_type") not in (None, "full"):
-        raise own.refuse(own.said("train_type"), "the policy is trained in full", "--given train_type=full")
+        own.price_as("train_type", "full", "the policy is trained in full")
     mode = str(facts.value("mode") or "")
     if not mode and own.launch.name == "ms-swift":
         facts.miss("mode", ("vllm_mode is not in the file (--given mode=colocate, or server)",))
@@ -491,6 +517,6 @@ def _trl(own: Rules) -> None:
 
 
 BY_NAME: Final[Mapping[str, Callable[[Rules], None]]] = {
-    "verl": _verl, "easyr1": _easyr1, "nemo-rl": _nemo, "slime": _slime, "openrlhf": _openrlhf, "trl": _trl,
-    "ms-swift": _trl,
+    "verl": _verl, "easyr1": _easyr1, "nemo-rl": _nemo, "slime": _slime, "openrlhf": _openrlhf,
+    "skyrl": _skyrl, "oat": _oat, "trl": _trl, "ms-swift": _trl,
 }  # fmt: skip

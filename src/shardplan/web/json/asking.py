@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from shardplan.answers.comparison import compare, comparison_document, sides_of
-from shardplan.api.budgets import budget
+from shardplan.api.decisions import budget
 from shardplan.ask.forms import HOW
 from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of
 from shardplan.ask.questions import estimated, searched

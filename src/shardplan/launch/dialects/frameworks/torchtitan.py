@@ -335,6 +335,8 @@ def _precision(facts: Facts, settings: Settings) -> None:
         state(facts, "software.fp8_scaling", recipe, SCALINGS)
         if recipe is None and facts.version == TOML:
             facts.derive("software.fp8_scaling", "tensor", "float8 without recipe_name scales whole tensors")
+        gathers = [f"{where}float8.enable_fsdp_float8_all_gather" for where in ("quantize.linear.", "")]
+        state(facts, "software.quantised_gathers", settings.first(*gathers), switch)
 
 
 def _recompute(facts: Facts, settings: Settings) -> None:

@@ -18,12 +18,20 @@ VERSION: Final = "main of 2025 (da4935ec)"
 
 
 def is_flagscale(settings: Settings) -> bool:
-    """Whether a document is an experiment of FlagScale."""
-    return settings.has("experiment.task") and (settings.has("experiment.runner") or settings.has("train"))
+    """Whether a document is an experiment of FlagScale, or the training of one."""
+    is_experiment = settings.has("experiment.task") and (settings.has("experiment.runner") or settings.has("train"))
+    return is_experiment or _is_training(settings)
+
+
+def _is_training(settings: Settings) -> bool:
+    return settings.has("system") and settings.has("model.micro_batch_size")
 
 
 def flagscale_facts(facts: Facts, settings: Settings) -> None:
-    """Reads an experiment with the training that it is joined with."""
+    """Reads an experiment with the training that it is joined with, or that training alone."""
+    if _is_training(settings):
+        facts.miss("num_accelerators", ("the experiment that names this training: --gpus",))
+        settings = Settings({f"train.{key}": each for key, each in settings.items()})
     if settings.value("experiment.task.backend") not in {None, "megatron"}:
         facts.doubt(f"{settings['experiment.task.backend'].place} {settings.value('experiment.task.backend')}")
     state(facts, "nodes", settings.first("experiment.runner.nnodes"), degree)
@@ -39,7 +47,7 @@ def flagscale_facts(facts: Facts, settings: Settings) -> None:
             chosen = settings.first(f"experiment.auto_tuner.space.{name}")
             if chosen is not None:
                 facts.miss(key, (f"{chosen.place}: the tuner chooses",))
-    hetero = settings.first("train.system.hetero.enable_hetero")
+    hetero = settings.first("train.system.hetero.enable_hetero", "train.model.hetero.enable_hetero")
     if hetero is not None and switch(hetero.value):
         for key in ("tp", "pp", "dp", "cp", "ep", "stage_layers", "num_accelerators", "recompute"):
             facts.miss(key, (f"{hetero.place}: stages of different degrees have no counterpart",))
@@ -52,7 +60,7 @@ def _options(settings: Settings) -> Iterator[Option]:
         if not key.startswith(("train.system.", "train.model.", "train.data.")):
             continue
         name = key.rpartition(".")[2].replace("_", "-")
-        off = setting.value in (None, False) and not setting.needs
+        off = (setting.value is None or setting.value is False) and not setting.needs
         if off or (re.search(r"\.(hetero|logging|tokenizer|checkpoint)\.", key) and name not in OF_TOKENIZER):
             continue
         option = as_option(setting, name)

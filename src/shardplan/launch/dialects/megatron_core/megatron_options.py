@@ -131,6 +131,8 @@ def _switches(facts: Facts, options: Options) -> None:
         facts.assume(key, value, f"without --{name}")
     facts.assume("normalization", "LayerNorm")
     facts.assume("position_embedding_type", "learned_absolute")
+    if facts.value("position_embedding_type") == "mrope":
+        facts.doubt("positions of images (mrope): the text model alone is priced, without what reads images")
     without = options.first("no-rope-freq")
     if without is not None:
         facts.note(f"{without.place} {without.value}: layers without rotary positions are priced with them")
@@ -139,9 +141,10 @@ def _switches(facts: Facts, options: Options) -> None:
 
 def _vocabulary(facts: Facts, options: Options) -> None:
     """Of the model whose tokenizer is named; of the tokenizer's kind where no file is named that may hold another."""
-    kind = str(facts.value("tokenizer_type"))
     named = [option for name in FILES if (option := options.first(name))]
     shown = " ".join(word.shown for option in named for word in option.words)
+    of_file = (kind for kind, each in TOKENIZERS.items() if re.search(str(each["names"]), shown.lower()))
+    kind = str(facts.value("tokenizer_type") or next(of_file, ""))
     of_model = next((model for option in named[:1] if (model := named_model(option.value))), None)
     if of_model is not None:
         rule = f"{named[0].place} {named[0].value}: the vocabulary of {of_model.name}"

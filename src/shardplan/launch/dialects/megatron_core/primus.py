@@ -79,7 +79,7 @@ def _options(own: Settings) -> Iterator[Option]:
     """Settings as options: true is a bare one, false and null are none."""
     for key, setting in own.items():
         name = key.rpartition(".")[2].replace("_", "-")
-        if setting.value in (None, False) and not setting.needs:
+        if (setting.value is None or setting.value is False) and not setting.needs:
             continue
         option = as_option(setting, name)
         yield replace(option, words=()) if name in BARE else option
