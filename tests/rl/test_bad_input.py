@@ -75,6 +75,13 @@ CASES = (
         "--fix train.tp=4 or --fix rollout.tp=4", "rl.fix", "rl.fix=train.tp=4"),
     Bad("a field of the trainer alone", {"fix": {"rollout.cp": 2}}, "rollout.cp", "names its pool",
         "--fix train.cp=2", "rl.fix"),
+    Bad("an unknown framework", {"framework": "vrl"}, "vrl", "framework", "nemo-rl", "rl.framework"),
+    Bad("a release that is no number", {"framework": "nemo-rl:latest"}, "latest", "a release is a number",
+        "--framework nemo-rl:0.6", "rl.framework"),
+    Bad("an unknown trainer", {"framework": "verl", "backend": "deepspeed"}, "deepspeed", "backend", "fsdp",
+        "rl.backend"),
+    Bad("a placement of another framework", {"framework": "nemo-rl", "placement": "partial"}, "partial",
+        "nemo-rl runs", "--placement colocated", "rl.placement"),
     Bad("an unknown field", {"fix": {"train.zp": 2}}, "zp", "field of a plan", "--fix train.tp=2", "rl.fix"),
 )  # fmt: skip
 

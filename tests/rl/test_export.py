@@ -21,6 +21,12 @@ STEP = (
 
 
 @pytest.fixture(scope="module")
+def records() -> dict[str, dict[str, Any]]:
+    """The step planned for each framework, so that what its program does is counted in both."""
+    return {to: answer(*STEP, *FIXED, "--framework", to) for to in ("verl", "nemo-rl", "slime")}
+
+
+@pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
     found: dict[str, Any] = answer(*STEP, *FIXED)
     return found
@@ -44,7 +50,8 @@ def place(record: dict[str, Any], placement: str) -> str:
         ("slime", "one-step-off"),
     ],
 )
-def test_read_back_it_is_the_same(tmp_path: Path, record: dict[str, Any], to: str, placement: str) -> None:
+def test_read_back_it_is_the_same(tmp_path: Path, records: dict[str, dict[str, Any]], to: str, placement: str) -> None:
+    record = records[to]
     (tmp_path / "rl.json").write_text(json.dumps(record))
     out = tmp_path / ("grpo.yaml" if to == "nemo-rl" else "grpo.sh")
     pick = place(record, placement)
@@ -83,6 +90,12 @@ def test_what_a_file_does_not_say_is_named_in_it(tmp_path: Path, record: dict[st
     text = run("export", str(tmp_path / "rl.json"), "--to", "verl", "--pick", str(pick)).stdout
     assert "Not expressed here: cuda_graphs full" in text
     record["plans"][pick - 1]["plan"]["plan"]["cuda_graphs"] = "none"
+
+
+def test_what_a_program_does_besides_is_named_where_it_was_not_planned(tmp_path: Path, record: dict[str, Any]) -> None:
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    text = run("export", str(tmp_path / "rl.json"), "--to", "nemo-rl", "--pick", place(record, "colocated")).stdout
+    assert "plan with --framework nemo-rl" in text
 
 
 def test_other_files_and_picks(tmp_path: Path, record: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Launch files of post-training as RL steps: what is read, asked for and refused."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from tests.cli.commands import refused, run, unwrapped
 import shardplan
 from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
+from shardplan.base.fields import replace
 from shardplan.rl.launches.audit import OpenStepError
+from shardplan.rl.measured import price, shipped_steps
 
 OWN = "actor_rollout_ref"
 VERL = f"""python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo algorithm.use_kl_in_reward=False \\
@@ -87,7 +90,7 @@ FILES = {
 }
 
 
-def read(folder: Path, name: str, text: str, given: dict[str, int] | None = None) -> RlAuditAnswer:
+def read(folder: Path, name: str, text: str, given: Mapping[str, object] | None = None) -> RlAuditAnswer:
     path = folder / name
     path.write_text(text)
     found = shardplan.audit(path, cluster="dgx-h100", given={"response_mean": 400, **(given or {})})
@@ -402,3 +405,29 @@ def test_a_configuration_with_an_open_accumulation_asks_for_it(tmp_path: Path) -
     text = TRL.replace("--gradient_accumulation_steps 4", "--gradient_accumulation_steps $STEPS")
     with pytest.raises(InputError, match="accumulation"):
         read(tmp_path, "run.sh", text)
+
+
+RECIPE = """defaults: grpo_math_1B.yaml
+grpo: {num_prompts_per_step: 64, num_generations_per_prompt: 32}
+policy:
+  model_name: meta-llama/Llama-3.1-8B-Instruct
+  train_global_batch_size: 512
+  train_micro_batch_size: 1
+  logprob_batch_size: 2
+  max_total_sequence_length: 4096
+  megatron_cfg: {enabled: true, pipeline_model_parallel_size: 2, activation_checkpointing: true}
+  dtensor_cfg: {enabled: false}
+  generation: {max_new_tokens: 4096, vllm_cfg: {gpu_memory_utilization: 0.6}}
+cluster: {num_nodes: 2, gpus_per_node: 8}
+"""
+
+
+@pytest.mark.parametrize("release", ["0.5", "0.7"])
+def test_a_recipe_takes_as_long_as_the_measured_run_of_it_is_predicted_to(tmp_path: Path, release: str) -> None:
+    """NeMo RL's grpo-llama3.1-8b-instruct-2n8g.yaml, of which v0.5 has a measured step: one way to price both."""
+    (row,) = (step for step in shipped_steps() if step.id == "nemo-v0.5-00")
+    predicted = price(replace(row, release=release)).plan
+    given = {"response_mean": 1019, "prompt_mean": 128, "release": release}
+    found = read(tmp_path, "grpo.yaml", RECIPE, given).plan
+    assert found.step_time == pytest.approx(predicted.step_time, rel=1e-6)
+    assert found.trained.around_update > 0

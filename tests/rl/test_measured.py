@@ -17,6 +17,7 @@ from shardplan.rl.accuracy import WIDER, band_of, in_order, left_out, left_out_e
 from shardplan.rl.engine import constant
 from shardplan.rl.fit import measured_transfers
 from shardplan.rl.measured import is_rl, price, repriced, shipped_steps, steps_of
+from shardplan.rl.programs import Framework, framework_of
 from shardplan.rl.trainer import Trained
 
 HEAD = "id,model,cluster,num_train,num_rollout,placement,step_time_s,tier"
@@ -86,7 +87,9 @@ def test_bands_are_wider_in_every_respect_that_no_measured_step_has() -> None:
     plan = price(step).plan
 
     def width(software: str, **of_plan: Any) -> float:
-        band = band_of(replace(plan, **of_plan), software)
+        trained = of_plan.get("trained", plan.trained)
+        packing = replace(trained.packing, framework=framework_of(software))
+        band = band_of(replace(plan, trained=replace(trained, packing=packing)))
         return math.log(band.high / band.low)
 
     usual = width("nemo-rl")
@@ -94,9 +97,10 @@ def test_bands_are_wider_in_every_respect_that_no_measured_step_has() -> None:
     asked = plan.trained.priced.question
     lora = Trained.of(replace(asked, job=replace(asked.job, train="lora")), Plan(), plan.trained.packing)
     assert width("nemo-rl", trained=lora) == pytest.approx(WIDER * usual)
-    assert "wider" not in band_of(plan, "nemo-rl").text
-    assert "none has another framework" in band_of(plan).text
-    assert "none has verl" in band_of(plan, "verl").text
+    assert "wider" not in band_of(plan).text
+    for software, said in (("", "none has another framework"), ("verl", "none has verl")):
+        packing = replace(plan.trained.packing, framework=framework_of(software))
+        assert said in band_of(replace(plan, trained=replace(plan.trained, packing=packing))).text
 
 
 def test_bands_without_the_family_hold_eight_of_ten() -> None:
@@ -136,7 +140,7 @@ def test_a_loss_answer_by_answer_takes_longer_with_shorter_answers() -> None:
         mean = (row.response_tokens_mean or 0.0) / factor
         step = replace(row, samples=(row.samples or 0) * factor, prompt_tokens=64, response_tokens_mean=mean - 64)
         around = price(step).plan.trained
-        alone = replace(around, packing=replace(around.packing, program=""))
+        alone = replace(around, packing=replace(around.packing, framework=Framework()))
         added[factor] = around.update_time - alone.update_time
         assert alone.reference_time == 0 < around.reference_time
         assert around.forward_time > alone.forward_time

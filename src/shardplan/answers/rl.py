@@ -158,6 +158,8 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "updates": task.packing.updates,
         "pack_tokens": task.packing.pack_tokens,
         "prefix_shared": task.packing.shared_prompts,
+        "framework": task.packing.framework.label,
+        "backend": task.packing.framework.backend or None,
         "algorithm": task.algorithm,
         "old_pass": task.old_pass,
         "reference": task.reference,
@@ -245,6 +247,7 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
                 Line(plan_text(best.trained.estimate), "Plan", "strong"),
                 Line(_packing(task, best), "Packed"),
                 Line(_memory(task, best), "Memory"),
+                Line(_program(task, best), "Program"),
             ],
         ),
         Part(
@@ -290,6 +293,18 @@ def _packing(task: RlTask, best: RlPlan) -> str:
     updates = task.packing.updates
     each = "the optimizer step" if updates == 1 else f"each of {updates:,} optimizer steps"
     return f"{number:,} sequences of {task.packing.pack_tokens:,} tokens in {each}"
+
+
+def _program(task: RlTask, best: RlPlan) -> str:
+    """What the framework's own program takes of the step, or that nobody has counted it."""
+    framework = task.packing.framework
+    if framework.facts is None:
+        name = framework.name or "a framework"
+        return f"what {name} does around these kernels is not counted, such as sending batches from its driver to ranks"
+    swapped = task.reference * best.trained.reference_time
+    passes = task.passes * best.trained.around_pass + swapped
+    times = f"{format_time(passes)} of log-probabilities and {format_time(best.trained.around_update)} of training"
+    return f"{times} are what {framework} does around the kernels: batches sent to ranks, losses answer by answer"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:

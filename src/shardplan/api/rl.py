@@ -39,6 +39,8 @@ class RlFields(SearchFields, total=False):
     """What :func:`rl` takes besides: fields of an RL step, and what every function that searches takes."""
 
     prompt_tokens: int | str
+    framework: str
+    backend: str
     algorithm: str
     reference: bool | str
     old_pass: bool | str

@@ -31,6 +31,16 @@ class RlForm:
         metavar="mean=N,max=N",
         in_json=InJson("Lengths of answers: mean=2k,max=4k.", is_required=True),
     )
+    framework: str | None = asked(
+        "What runs the step: nemo-rl, or nemo-rl:0.6 for a release; verl, slime and others. It decides which plans are "
+        "searched, and what its program costs, which is counted for nemo-rl. Default: any.",
+        metavar="NAME[:N]",
+    )
+    backend: str | None = asked(
+        "Trainer of the framework: megatron, or fsdp for FSDP2 around modules of Hugging Face transformers. "
+        "Default: megatron.",
+        metavar="NAME",
+    )
     algorithm: str | None = asked("grpo, dapo, reinforce++ or ppo. Default: grpo.", metavar="NAME")
     reference: str | None = asked(
         "Whether a reference model judges each answer: yes or no. Default: as the algorithm does.", metavar="yes|no",

@@ -137,8 +137,9 @@ def _is_moe(model: str) -> bool:
     return model_of(model).is_moe
 
 
-def band_of(plan: RlPlan, software: str = "") -> RlBand:
-    """The band of a plan's step with a framework."""
+def band_of(plan: RlPlan) -> RlBand:
+    """The band of a plan's step with its framework."""
+    software = plan.trained.packing.framework.name
     return _band(seen_steps(), Asked.of(plan.trained.priced.question, plan.placement, software))
 
 

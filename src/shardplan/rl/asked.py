@@ -14,9 +14,10 @@ from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described
 from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
-from shardplan.base.words import FLAGS, folded
+from shardplan.base.words import FLAGS, folded, joined, switch_word
 from shardplan.decide.searching import Searches
 from shardplan.inputs.cluster import Cluster
+from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
 from shardplan.planner.stopping import Stop
@@ -24,11 +25,14 @@ from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
+from shardplan.rl.programs import Framework, framework_of
 from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
 from shardplan.rl.transfer import engine_facts, transfer_methods
 
 PROMPT_TOKENS: Final = 256
+OF_EXPERTS: Final = ("ep", "overlap_ep", "moe_dispatcher")
+"""Fields of a plan that a dense model has no use for."""
 Record = Mapping[str, Any]
 
 
@@ -50,16 +54,18 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     train, generate = _pools(record.get("num_accelerators"))
     fixed, fixed_rollout = split_fixed(_first_values(record.get("fix")))
     _check_names(fixed, record.get("limit"), record.get("exclude"))
-    packing = _packing(rl, _answers(rl, reads_files=reads_files))
+    framework = framework_of(rl.get("framework"), rl.get("backend"), record.get("stack"))
+    packing = _packing(rl, _answers(rl, reads_files=reads_files), framework)
     total = train if generate is None or rl.get("rollout_cluster") else train + generate
     of_trainer = {
-        **record,
+        **framework.over(record),
         **({} if record.get("nodes") is not None else {"num_accelerators": total}),
         "fix": fixed or None,
         "sequence_length": packing.pack_tokens,
         "global_batch_size": packing.batch(1),
     }
     put = ask_search(of_trainer, reads_files=reads_files, stop=stop)
+    choices = _of_framework(choices_in({**record, "fix": fixed or None}), framework, put.question.model)
     task = RlTask(
         question=put.question,
         answers=packing.answers,
@@ -69,16 +75,24 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         num_train=train if generate is not None else None,
         num_rollout=generate,
         fixed_rollout=fixed_rollout,
-        **_choices(rl),
+        **_choices(rl, framework),
     )
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
-    choices = choices_in({**record, "fix": fixed or None})
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
     return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
 
 
-def _packing(rl: Record, answers: Responses) -> Packing:
+def _of_framework(choices: dict[str, Any], framework: Framework, model: ModelConfig) -> dict[str, Any]:
+    """The choices, with what the trainer of a framework runs where nothing else is said."""
+    said = {name for given in choices.values() for name in given or ()}
+    own = {name: values for name, values in framework.plan.items() if name not in said}
+    if not model.is_moe:
+        own = {name: values for name, values in own.items() if name not in OF_EXPERTS}
+    return {**choices, "limit": {**own, **(choices["limit"] or {})} or None}
+
+
+def _packing(rl: Record, answers: Responses, framework: Framework) -> Packing:
     """How answers become sequences. Raises InputError."""
     updates = int(rl.get("updates") or 1)
     check_updates(answers.prompts, answers.samples, updates)
@@ -86,14 +100,16 @@ def _packing(rl: Record, answers: Responses) -> Packing:
         answers=answers,
         pack_tokens=int(rl.get("pack_tokens") or answers.prompt_tokens + answers.lengths.cap),
         updates=updates,
+        pass_packs=float(rl.get("pass_packs") or 1.0),
         shared_prompts=bool(rl.get("prefix_shared")),
         padded=float(rl.get("padded") or 0.0),
         whole=bool(rl.get("whole")),
         epochs=int(rl.get("epochs") or 1),
+        framework=framework,
     )
 
 
-def _choices(rl: Record) -> dict[str, Any]:
+def _choices(rl: Record, framework: Framework) -> dict[str, Any]:
     """Fields of the task that stand for themselves. Raises InputError."""
     algorithm = _algorithm(rl)
     return {
@@ -106,7 +122,7 @@ def _choices(rl: Record) -> dict[str, Any]:
         "drafts": _drafts(rl.get("speculative")),
         "engine": str(rl.get("engine") or "vllm").lower(),
         "transfer": _transfer(rl.get("transfer")),
-        "placements": _placements(rl),
+        "placements": _placements(rl, framework),
         "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
         "in_flight": _yes("in_flight", rl.get("in_flight"), otherwise=True),
         "memory_share": rl.get("memory_share"),
@@ -284,11 +300,20 @@ def _transfer(given: Any) -> str | None:
     return str(given)
 
 
-def _placements(rl: Record) -> tuple[str, ...]:
-    given = rl.get("placement")
+def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:
+    """Those that are compared. Raises InputError where the framework does not run one."""
+    known, given = framework.placements or tuple(PLACEMENTS), rl.get("placement")
     if given is None:
-        return tuple(PLACEMENTS)
-    return tuple(part.strip() for part in str(given).replace("_", "-").split(","))
+        return known
+    names = tuple(name.strip() for name in str(given).replace("_", "-").split(","))
+    others = [name for name in names if name in PLACEMENTS and name not in known]
+    if others:
+        raise InputError(
+            f"--placement is {joined(others)} with --framework {framework.name}",
+            rule=f"{framework.name} runs {joined(known)}",
+            hint=f"set --placement {','.join(known)}, or leave it out",
+        )
+    return names
 
 
 def _assumed(task: RlTask) -> tuple[str, ...]:
@@ -304,6 +329,10 @@ def _assumed(task: RlTask) -> tuple[str, ...]:
         "an engine keeps the cache of a prompt for all answers to it",
         "rewards are computed while answers are generated, but for --reward-seconds",
     ]
+    framework = task.packing.framework
+    if framework.backend:
+        runs = "; ".join(f"{name} {'|'.join(map(switch_word, values))}" for name, values in framework.plan.items())
+        texts.append(f"{framework.name or 'the trainer'} with {framework.backend}, unless it is fixed: {runs}")
     if task.critic is not None:
         texts.append("the critic takes as long for a token as the policy for each of its active parameters")
     if task.question.job.train == "lora":

@@ -307,25 +307,26 @@ class Engine:
         if not prompts or not tokens:
             return 0.0
         at_once = max(1.0, min(PREFILL_TOKENS / tokens, prompts))
-        if (at_once, tokens) not in self._passes:
-            self._passes[at_once, tokens] = self._pass_time(at_once, tokens)
-        return self._passes[at_once, tokens] * prompts / at_once / self.replica.pp
+        if tokens not in self._passes:
+            grid = GRID[: np.searchsorted(GRID, max(PREFILL_TOKENS / tokens, 1.0)) + 1]
+            self._passes[tokens] = grid, self._pass_times(grid, tokens)
+        return float(np.interp(at_once, *self._passes[tokens])) * prompts / at_once / self.replica.pp
 
     @cached_property
-    def _passes(self) -> dict[tuple[float, int], float]:
-        """Times of passes that are known, by prompts and their tokens. [s]"""
+    def _passes(self) -> dict[int, tuple[Array, Array]]:
+        """Prompts of a pass and its time, by their tokens; others lie between them. [s]"""
         return {}
 
-    def _pass_time(self, at_once: float, tokens: int) -> float:
-        """A pass over this many prompts. [s]"""
+    def _pass_times(self, at_once: Array, tokens: int) -> Array:
+        """Passes over these numbers of prompts. [s]"""
         asked = self._asked(tokens)
         numbers = replace(self._numbers(at_once), num_microbatches=1)
         shard = Shard.of(self.model.hidden_size, asked.job, numbers)
         exchange = self._exchange(groups_of(numbers, asked.network), at_once * tokens)
-        total = 0.0
+        total: Numbers = np.zeros(len(at_once))
         for kind, count in zip(self.model.layer_kinds, whole_model(self.model).counts, strict=True):
             block = layer_block(kind, shard)
-            each = sum(float(operator_times(op, asked.machine).forward) for op in block.operators)
+            each = sum((operator_times(op, asked.machine).forward for op in block.operators), start=np.zeros(1))
             exchanges = (kind.mixer is not None) + (kind.mlp is not None)
-            total += float(count) * (each + exchanges * float(exchange))
-        return total
+            total = total + float(count) * (each + exchanges * exchange)
+        return np.asarray(total)

@@ -21,16 +21,13 @@ from shardplan.base.files import DATA, FileKind, read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded, joined
 from shardplan.decide.searching import Searches
-from shardplan.estimation.question import Question
-from shardplan.inputs.plan import Plan
 from shardplan.rl import observed
-from shardplan.rl.asked import PROMPT_TOKENS
-from shardplan.rl.engine import WEIGHT_BYTES, Engine, Replica
-from shardplan.rl.generation import Responses, RolloutPool
+from shardplan.rl.asked import PROMPT_TOKENS, ask_rl
+from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.lengths import MOST_TOKENS, Lengths
+from shardplan.rl.programs import FRAMEWORKS
 from shardplan.rl.search import PlacementSearch, RlPlan
-from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of
-from shardplan.rl.trainer import Packing, Trained, programs, trainer_question
+from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.transfer import engine_facts
 
 Number = TypeVar("Number", int, float)
@@ -338,25 +335,19 @@ def price(step: MeasuredRlStep) -> Priced:
     """The plan that a step ran. Raises ``ShardplanError`` where too little is stated, or the plan is not valid."""
     _check_stated(step)
     assumed: list[str] = []
-    question = _question(step)
-    task = _task(step, question, assumed)
-    trained = Trained.of(question, _trainer_plan(step, assumed), task.packing)
-    pool = _pool(step, task, assumed)
-    if pool.room < 1:
-        raise InputError("no sequence fits", rule="weights and the cache of one sequence fit", hint="check rollout_tp")
-    return Priced(step, task, _planned(step, task, trained, pool), tuple(assumed))
+    task, searches, _, _ = ask_rl(*_asked(step, assumed))
+    counts = (step.num_train or 1, step.num_rollout or 1)
+    plan = PlacementSearch(task, searches).written(step.placement, counts, _trainer_fields(step, assumed))
+    return Priced(step, task, plan, tuple(assumed))
 
 
 def repriced(priced: Priced) -> Priced:
     """The same with the constants of generation and transfer as they are now; the trainer's do not depend on them."""
     old = priced.plan.pool
     pool = replace(old, engine=replace(old.engine))
-    return priced._replace(plan=_planned(priced.step, priced.task, priced.plan.trained, pool))
-
-
-def _planned(step: MeasuredRlStep, task: RlTask, trained: Trained, pool: RolloutPool) -> RlPlan:
-    counts = (step.num_train or 1, step.num_rollout or 1)
-    return PlacementSearch(task, Searches()).plan(step.placement, counts, trained, (pool, pool.generated))
+    split, placement = (priced.plan.num_train, priced.plan.num_rollout), priced.step.placement
+    plan = PlacementSearch(priced.task, Searches()).plan(placement, split, priced.plan.trained, (pool, pool.generated))
+    return priced._replace(plan=plan)
 
 
 def _check_stated(step: MeasuredRlStep) -> None:
@@ -379,100 +370,65 @@ def _check_stated(step: MeasuredRlStep) -> None:
         )
 
 
-def _question(step: MeasuredRlStep) -> Question:
-    """Of the trainer."""
+def _asked(step: MeasuredRlStep, assumed: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The question of the trainer and the fields of the step, as a user gives them."""
+    two_pools, is_known = PLACEMENTS[step.placement].two_pools, step.software in FRAMEWORKS
+    if step.old_pass is None or step.reference is None:
+        assumed.append("log-probabilities of the old policy, and of a reference where the algorithm has one")
+    if step.rollout_memory is None:
+        facts = engine_facts("vllm")
+        share = facts.awake_share if two_pools else facts.colocated_share
+        assumed.append(f"engines fill {100 * share:.0f} % of the memory")
+    rollout = {f"rollout.{name}": getattr(step, f"rollout_{name}") or 1 for name in ("tp", "pp", "ep")}
     record = {
         "model": step.model,
         "cluster": step.cluster,
-        "num_accelerators": step.num_train,
-        "sequence_length": step.response_tokens_max,
-        "global_batch_size": step.num_train,
+        "num_accelerators": f"{step.num_train}+{step.num_rollout}" if two_pools else step.num_train,
         "precision": step.precision or "bf16",
+        "fix": rollout,
     }
-    return trainer_question(record, is_fsdp=step.train_sharding == "zero3")
+    stated = ("prompts", "samples", "pass_packs", "updates", "prefix_shared", "old_pass", "reference", "placement")
+    lengths = _lengths(step, assumed)
+    longest = (step.prompt_tokens or PROMPT_TOKENS) + lengths.cap
+    return record, {
+        **{name: getattr(step, name) for name in stated},
+        "framework": ":".join(filter(None, (step.software, step.release))) if is_known else None,
+        "backend": "fsdp" if step.train_sharding == "zero3" else "megatron",
+        "algorithm": step.algorithm,
+        "prompt_tokens": step.prompt_tokens,
+        "response_tokens": lengths,
+        "pack_tokens": max(step.pack_tokens or 0, longest),
+        "rollout_precision": step.rollout_precision,
+        "speculative": f"mtp:{step.drafts}" if step.drafts else None,
+        "memory_share": step.rollout_memory,
+        "staleness": (step.staleness or 1) if step.placement == "async" else None,
+    }
 
 
-def _task(step: MeasuredRlStep, question: Question, assumed: list[str]) -> RlTask:
-    answers = _answers(step, assumed)
-    longest = answers.prompt_tokens + answers.lengths.cap
-    algorithm = step.algorithm or "grpo"
-    if step.old_pass is None or step.reference is None:
-        assumed.append("log-probabilities of the old policy, and of a reference where the algorithm has one")
-    return RlTask(
-        question=question,
-        answers=answers,
-        packing=Packing(
-            answers=answers,
-            pack_tokens=max(step.pack_tokens or 0, longest),
-            pass_packs=step.pass_packs or 1,
-            updates=step.updates or 1,
-            shared_prompts=bool(step.prefix_shared),
-            program=_program(step),
-        ),
-        algorithm=algorithm,
-        old_pass=step.old_pass is not False,
-        reference=algorithm_of(algorithm).reference if step.reference is None else step.reference,
-        rollout_precision=step.rollout_precision or "bf16",
-        drafts=step.drafts or 0,
-        placements=(step.placement,),
-        staleness=1 if step.staleness is None else step.staleness or int(step.placement == "async"),
-    )
-
-
-def _program(step: MeasuredRlStep) -> str:
-    """What runs the trainer, where it is known to do more than its kernels."""
-    name = f"{step.software}-{'fsdp' if step.train_sharding == 'zero3' else step.release}"
-    return next((known for known in (name, step.software) if known in programs()), "")
-
-
-def _answers(step: MeasuredRlStep, assumed: list[str]) -> Responses:
+def _lengths(step: MeasuredRlStep, assumed: list[str]) -> Lengths:
     prompts, samples, cap = step.prompts or 1, step.samples or 1, step.response_tokens_max or 1
-    prompt_tokens, mean = step.prompt_tokens, step.response_tokens_mean
-    if prompt_tokens is None:
-        prompt_tokens = PROMPT_TOKENS
+    mean = step.response_tokens_mean
+    if step.prompt_tokens is None:
         assumed.append(f"prompts of {PROMPT_TOKENS} tokens")
     if mean is None:
+        prompt_tokens = PROMPT_TOKENS if step.prompt_tokens is None else step.prompt_tokens
         mean = min(max((step.trained_tokens or 0) / prompts / samples - prompt_tokens, 1.0), float(cap))
         assumed.append(f"answers of {mean:,.0f} tokens, from the tokens of the step")
-    return Responses(prompts=prompts, samples=samples, prompt_tokens=prompt_tokens, lengths=Lengths(mean=mean, cap=cap))
+    return Lengths(mean=mean, cap=cap)
 
 
-def _trainer_plan(step: MeasuredRlStep, assumed: list[str]) -> Plan:
+def _trainer_fields(step: MeasuredRlStep, assumed: list[str]) -> dict[str, Any]:
     unstated = [name for name in ("train_pp", "train_sharding", "train_recompute") if getattr(step, name) in (None, "")]
     if unstated:
         assumed.append(f"usual values of {joined(unstated)}")
     tp = step.train_tp or 1
-    sharding: Any = step.train_sharding or "zero1"
-    return Plan(
-        tp=tp,
-        pp=step.train_pp or 1,
-        cp=step.train_cp or 1,
-        ep=step.train_ep or 1,
-        sequence_parallel=tp > 1 and step.train_sp is not False,
-        sharding=sharding,
-        recompute="full" if step.train_recompute == "full" else "none",
-    )
-
-
-def _pool(step: MeasuredRlStep, task: RlTask, assumed: list[str]) -> RolloutPool:
-    facts = engine_facts(task.engine)
-    shares = not PLACEMENTS[step.placement].two_pools
-    share = step.rollout_memory
-    if share is None:
-        share = facts.colocated_share if shares else facts.awake_share
-        assumed.append(f"engines fill {100 * share:.0f} % of the memory")
-    replica = Replica(tp=step.rollout_tp or 1, pp=step.rollout_pp or 1, ep=step.rollout_ep or 1)
-    engine = Engine(
-        model=task.question.model,
-        cluster=task.generating,
-        replica=replica,
-        precision=task.rollout_precision,
-        drafts=task.drafts,
-    )
-    return RolloutPool(
-        engine=engine,
-        num_replicas=max((step.num_rollout or 1) // replica.num_accelerators, 1),
-        answers=task.answers,
-        memory=share * task.generating.accelerator.memory_bytes - facts.reserved,
-        batches=1 + task.staleness,
-    )
+    return {
+        "tp": tp,
+        "pp": step.train_pp or 1,
+        "cp": step.train_cp or 1,
+        "ep": step.train_ep or 1,
+        "etp": 1,
+        "sequence_parallel": tp > 1 and step.train_sp is not False,
+        "sharding": step.train_sharding or "zero1",
+        "recompute": "full" if step.train_recompute == "full" else "none",
+    }

@@ -16,6 +16,7 @@ import math
 from functools import cache, cached_property
 from typing import Final, NamedTuple
 
+from shardplan.ask.questions import ask
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA
 from shardplan.estimation.estimate import price_plans
@@ -23,7 +24,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan, plan_from_cell
 from shardplan.rl.engine import Engine, Replica
-from shardplan.rl.trainer import trainer_question
+from shardplan.rl.programs import framework_of
 from shardplan.rl.transfer import EngineFacts, engine_facts
 
 SHIPPED: Final = DATA / "measured_runs" / "rl_memory.csv"
@@ -99,7 +100,7 @@ class MeasuredMemory:
         }
         if self.lora_rank is not None:
             record |= {"train": "lora", "lora_rank": self.lora_rank, "lora_targets": "all"}
-        return trainer_question(record, is_fsdp=self.plan.sharding == "zero3")
+        return ask(framework_of("verl", "fsdp" if self.plan.sharding == "zero3" else "megatron").over(record)).question
 
     @cached_property
     def phases(self) -> PhaseMemory | None:

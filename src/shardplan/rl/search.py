@@ -8,12 +8,15 @@ open that the split is the best (:mod:`shardplan.rl.sizes`). Layouts of generati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from shardplan.base.fields import dataclass
+from shardplan.base.errors import InputError, PlanError
+from shardplan.base.fields import dataclass, replace
 from shardplan.decide.searching import Searches
+from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Setting
+from shardplan.physics.frameworks.defaults import plan_in_stack
 from shardplan.rl.engine import Engine, Replica
 from shardplan.rl.generation import Generated, RolloutPool
 from shardplan.rl.memory import phase_memory
@@ -30,8 +33,14 @@ LEAST_GAIN: Final = 0.01
 """Share of a step by which a split is faster at least that is looked for: less is far below the error of a step."""
 PROMISE: Final = 1.07
 """Factor between what a trainer takes at least and what it takes where its number suits model and batch."""
+IDLE: Final[Mapping[str, str]] = {"sequence_parallel": "tp", "cp_comm": "cp", "etp": "ep"}
+"""Fields of a plan that say nothing where a degree is 1."""
 Split = tuple[int, int]
 """Accelerators of the trainer and of generation."""
+
+
+class NoEngineError(InputError):
+    """No engine of the layout that is written fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +175,35 @@ class PlacementSearch:
         node = min(task.question.cluster.accelerators_per_node, max(total // 2, 1))
         for train in range(node, total, node):
             yield train, total - train
+
+    def written(self, placement: str, split: Split, fields: Mapping[str, Any]) -> RlPlan:
+        """Both pools as they are laid out: ``fields`` of the trainer's plan, others as its framework has them.
+
+        Raises ``PlanError`` where the trainer's plan is not valid, ``NoEngineError`` where no engine fits.
+        """
+        question = replace(self.task.question, num_accelerators=split[0], num_idle=0)
+        usual = {name: values[0] for name, values in self.task.packing.framework.plan.items()}
+        given = {name: value for name, value in fields.items() if fields.get(IDLE.get(name, ""), 2) != 1}
+        if given.get("etp") is None and given.get("ep", 1) != 1:
+            given["etp"] = given.get("tp", 1)
+        known = {**usual, **given}
+        how: Any = {"model": question.model, "job": question.job, "num_accelerators": split[0]}
+        plan, _ = plan_in_stack(Plan(**known), self.searches.stack, given={*known, "vp"}, **how)
+        if (ranks := plan.tp * plan.cp * plan.pp) > split[0]:
+            raise PlanError(
+                f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} = {ranks:,} for {split[0]:,} accelerators",
+                rule="tp x cp x pp divides the accelerators",
+                hint="lower a degree, or give --gpus N",
+            )
+        trained = Trained.of(question, plan, self.task.packing)
+        pools = self.pools(split[1], shares=not PLACEMENTS[placement].two_pools)
+        if not pools:
+            raise NoEngineError(
+                f"no engine fits on {split[1]:,} accelerators",
+                rule="engines share heads evenly, hold the weights and have room for an answer",
+                hint="set another rollout tp, or give the engine more memory",
+            )
+        return self.plan(placement, split, trained, pools[0])
 
     def _best_split(self, placement: str, splits: list[Split]) -> tuple[RlPlan | None, str]:
         """The best of all splits: trainers of those are searched that may be faster than the best, and by enough.

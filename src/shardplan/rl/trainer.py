@@ -8,68 +8,26 @@ through the stages one after the other, :math:`(m - 1) \max_i f_i + \sum_i f_i`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from shardplan.ask.questions import ask
 from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.estimate import Estimate, estimates_of, price_plans
 from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_logits, num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.rl.engine import constant, generation_data, num_tensors
+from shardplan.rl.engine import constant, num_tensors
 from shardplan.rl.generation import Responses
+from shardplan.rl.programs import Framework, ProgramFacts
 
 HOST_RATE: Final = 20e9
 """Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
-
-
-class ProgramFacts(NamedTuple):
-    """What a program does around the trainer's kernels."""
-
-    pass_bytes: float = 0.0
-    """Moved for every logit of a pass without gradients."""
-    loss_bytes: float = 0.0
-    """The same in training."""
-    answer_bytes: float = 0.0
-    """Moved for every logit of a packed sequence, for each answer in it."""
-    answer_time: float = 0.0
-    """Of the host, for the loss of an answer, while the device waits. [s]"""
-    swaps: float = 0.0
-    """Times that the weights of an accelerator cross to its host or back for a pass of the reference."""
-    sent_bytes: float = 0.0
-    """Of a token, padding included, that the driver sends to the ranks for a pass without gradients."""
-    sent_more: float = 0.0
-    """Beyond that for training."""
-    sent_once: bool = False
-    """Whether the ranks that share sequences get them in one copy, not in one each."""
-    copied_bytes: float = 0.0
-    """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
-    loops: bool = False
-    """Whether the optimizer goes through the tensors one by one."""
-
-
-def programs() -> tuple[str, ...]:
-    """Names of the programs that are known to do more (``data/generation.yaml``)."""
-    return tuple(generation_data()["programs"])
-
-
-def trainer_question(record: Mapping[str, Any], *, is_fsdp: bool) -> Question:
-    """Of Megatron Core, or of FSDP2 around modules of Hugging Face transformers, which run eagerly.
-
-    FSDP2 does the same around any modules: it is taken as torchtitan runs it. Raises ``InputError``.
-    """
-    question = ask({**record, "stack": "torchtitan" if is_fsdp else "megatron-bridge"}).question
-    if not is_fsdp:
-        return question
-    software = replace(question.job.software, kernels="eager", loss_kernel="autograd")
-    return replace(question, job=replace(question.job, software=software))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +39,7 @@ class Packing:
     """Tokens of a packed sequence."""
     updates: int
     """Optimizer steps of an RL step."""
-    pass_packs: int = 1
+    pass_packs: float = 1.0
     """Packed sequences of a micro-batch in passes without gradients, for one in training."""
     shared_prompts: bool = False
     """Whether a prompt is trained once for all its answers (shared-prefix attention)."""
@@ -91,8 +49,8 @@ class Packing:
     """Whether micro-batches hold a number of answers, so that the longest may have more tokens than ``pack_tokens``."""
     epochs: int = 1
     """Times that every answer is trained on."""
-    program: str = ""
-    """What runs the trainer, where it is known to do more than its kernels: a key of :func:`programs`."""
+    framework: Framework = Framework()
+    """What runs the trainer, and may do more than its kernels."""
 
     @property
     def tokens(self) -> float:
@@ -126,7 +84,7 @@ class Packing:
     @property
     def around(self) -> ProgramFacts:
         """What the program does around the trainer."""
-        return ProgramFacts(**generation_data()["programs"][self.program]) if self.program else ProgramFacts()
+        return self.framework.facts or ProgramFacts()
 
     def batch(self, dp: int, micro_batch_size: int = 1, group: int = 1, *, padded: bool = False) -> int:
         """Sequences of an optimizer step: as many on every replica, in whole groups of micro-batches.
@@ -197,9 +155,20 @@ class Trained:
     @property
     def update_time(self) -> float:
         """All optimizer steps of an RL step. [s]"""
+        return self.packing.epochs * self.packing.updates * self.priced.step_time + self.around_update
+
+    @property
+    def around_update(self) -> float:
+        """What the program adds to the kernels of all optimizer steps. [s]"""
         facts, packing = self.packing.around, self.packing
-        each = self.priced.step_time + self._loss_time + self.state_time
+        each = self._loss_time + self.state_time
         return packing.epochs * packing.updates * each + self.sending_time(facts.sent_bytes + facts.sent_more)
+
+    @property
+    def around_pass(self) -> float:
+        """What it adds to a pass without gradients. [s]"""
+        moved = self.packing.updates * self._num_microbatches * self.packing.around.pass_bytes * self._logits
+        return moved / self._memory_rate + self.sending_time(self.packing.around.sent_bytes)
 
     def sending_time(self, token_bytes: float) -> float:
         """Until the driver has sent all answers, each padded to the longest. [s]"""
@@ -256,9 +225,8 @@ class Trained:
         size = self.packing.pass_packs
         number = self.packing.updates * self._num_microbatches / size
         fixed = self.priced.once_a_step.fixed
-        loss = number * size * self.packing.around.pass_bytes * self._logits / self._memory_rate
         passed = size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
-        return passed + loss + self.sending_time(self.packing.around.sent_bytes)
+        return passed + self.around_pass
 
     @property
     def fits(self) -> bool:

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass, replace
-from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_model
 from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects.ask import Ask
@@ -21,15 +19,14 @@ from shardplan.launch.dialects.companions import model_file, take_one_node
 from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
-from shardplan.physics.frameworks.defaults import plan_in_stack
 from shardplan.rl.asked import AskedRl, ask_rl
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
 from shardplan.rl.launches.rules import ANSWER, Rules
-from shardplan.rl.search import PlacementSearch, RlPlan, RlResult
+from shardplan.rl.search import NoEngineError, PlacementSearch, RlPlan, RlResult
 from shardplan.rl.task import PLACEMENTS
 from shardplan.rl.trainer import Trained
 
-USUAL: Final = "the trainer's kernels and overlaps are those that `shardplan rl` takes (--given stack=NAME)"
+USUAL: Final = "kernels of the trainer are those of its framework in `shardplan rl` (--given stack=NAME)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +156,9 @@ def _records(rules: Rules, model: ModelConfig, cluster: Cluster) -> tuple[dict[s
             raise rules.refuse(
                 rules.said("memory_share"), "an engine takes a share of the memory from 0 to 1", "set it to 0.6"
             )
-    return record, {**rl, "memory_share": share}
+    release = facts.value("release")
+    framework = f"{rules.launch.name}:{release}" if release else rules.launch.name
+    return record, {**rl, "memory_share": share, "framework": framework, "backend": facts.value("backend")}
 
 
 def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
@@ -170,56 +169,29 @@ def _plan(rules: Rules, asked: AskedRl) -> RlPlan:
     if switch(facts.value("offload_always")) or switch(facts.value("hybrid_offload")):
         facts.derive("offload", "optimizer", "the optimizer runs on the host")
     train = rules.number("num_accelerators")
-    question = replace(task.question, num_accelerators=train, num_idle=0)
     known = {key: facts.value(key) for key in PLAN_KEYS if facts.value(key) is not None}
-    if known.get("etp") is None and known.get("ep", 1) != 1:
-        known["etp"] = known.get("tp", 1)
-    known = {key: value for key, value in known.items() if key not in IDLE or known.get(IDLE[key], 1) != 1}
     _take_shards(known, train)
-    try:
-        plan = Plan(**known)  # type: ignore[arg-type]
-        plan, _ = plan_in_stack(
-            plan,
-            asked.searches.stack,
-            model=question.model,
-            job=question.job,
-            num_accelerators=train,
-            given={*known, "vp"},
-        )
-        if (ranks := plan.tp * plan.cp * plan.pp) > train:
-            raise InputError(
-                f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} = {ranks:,} for {train:,} accelerators",
-                rule="tp x cp x pp divides the accelerators",
-                hint="lower a degree, or give --gpus N",
-            )
-        trained = Trained.of(question, plan, task.packing)
-        more = _more_memory(rules, trained, question, plan)
-    except ShardplanError as error:
-        raise InputError(f"{facts.file}: trainer: {error.message}", rule=error.rule, hint=error.hint) from None
     search = PlacementSearch(task, asked.searches)
     apart = PLACEMENTS[rules.rl["placement"]].two_pools
     rollout = rules.number("rollout_accelerators") if apart else train
-    pools = search.pools(rollout, shares=not apart)
-    if not pools:
-        tp = rules.said("rollout_tp")
-        raise InputError(
-            f"{facts.file}: {tp}, {rules.said('memory_share')}: no engine fits on {rollout:,} accelerators",
-            rule="engines share heads evenly, hold the weights and have room for an answer",
-            hint="set another rollout tp, or give the engine more memory",
-        )
-    found = search.plan(rules.rl["placement"], (train, rollout), trained, pools[0])
+    try:
+        found = search.written(rules.rl["placement"], (train, rollout), known)
+        more = _more_memory(rules, found.trained)
+    except NoEngineError as error:
+        text = f"{facts.file}: {rules.said('rollout_tp')}, {rules.said('memory_share')}: {error.message}"
+        raise InputError(text, rule=error.rule, hint=error.hint) from None
+    except ShardplanError as error:
+        raise InputError(f"{facts.file}: trainer: {error.message}", rule=error.rule, hint=error.hint) from None
     return replace(found, trainer_memory=found.trainer_memory + more)
 
 
-def _more_memory(rules: Rules, trained: Trained, question: Question, plan: Plan) -> float:
+def _more_memory(rules: Rules, trained: Trained) -> float:
     """What the longest micro-batch needs beyond a usual one, where micro-batches have a number of answers. [bytes]"""
     if rules.longest_batch <= trained.packing.pack_tokens:
         return 0.0
     longest = replace(trained.packing, pack_tokens=rules.longest_batch)
+    question, plan = trained.priced.question, trained.priced.plan
     return float(Trained.of(question, plan, longest).priced.peak_memory_bytes - trained.priced.peak_memory_bytes)
-
-
-IDLE: Final[Mapping[str, str]] = {"sequence_parallel": "tp", "cp_comm": "cp", "etp": "ep"}
 
 
 def _take_shards(known: dict[str, Any], train: int) -> None:

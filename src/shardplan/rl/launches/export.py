@@ -89,6 +89,8 @@ def given(case: RlCase) -> dict[str, str]:
     usual = {"spread": 0.6, "endless": 0.01}
     found |= {f"response_{name}": f"{rl[f'response_tokens_{name}']:g}" for name, value in usual.items()
               if rl[f"response_tokens_{name}"] != value}  # fmt: skip
+    release = str(rl.get("framework") or "").partition(":")[2]
+    found |= {"release": release} if release else {}
     return found | ({"reward_seconds": f"{rl['reward_seconds']:g}"} if rl["reward_seconds"] else {})
 
 
@@ -157,4 +159,10 @@ def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
             yield f"{name} {old}, which reads as {new}"
     planned, read = float(case.row["step_time_s"]), found.plan.step_time
     if abs(read / planned - 1) > SAME:
-        yield f"a step of {planned:.4g} s, which reads as {read:.4g} s"
+        is_own = str(case.rl.get("framework") or "").partition(":")[0] == found.launch.name
+        why = (
+            ""
+            if is_own
+            else f", with what {found.launch.title} does besides (plan with --framework {found.launch.name})"
+        )
+        yield f"a step of {planned:.4g} s, which reads as {read:.4g} s{why}"

@@ -314,17 +314,7 @@ def _nemo(own: Rules) -> None:
     own.take_algorithm()
     own.take_reference(wanted=facts.value("kl") != 0 and not own.on("skip_reference"))
     own.rl["old_pass"] = not own.on("on_policy")
-    window, each = own.number("window"), own.number("micro_answers")
-    if own.on("packing") or own.on("dynamic"):
-        if own.on("dynamic"):
-            facts.missing.pop("pack_tokens", None)
-            if own.number("dynamic_tokens"):
-                facts.derive("pack_tokens", own.number("dynamic_tokens"), "tokens of dynamic batching")
-        if "pack_tokens" in facts.missing or not own.number("pack_tokens"):
-            facts.missing.pop("pack_tokens", None)
-            facts.derive("pack_tokens", window * each, "max_total_sequence_length x train_micro_batch_size")
-    else:
-        facts.facts.pop("pack_tokens", None)
+    _nemo_packs(own)
     nodes = own.number("nodes")
     if own.on("colocated"):
         own.rl["placement"] = "colocated"
@@ -355,6 +345,25 @@ def _nemo(own: Rules) -> None:
         if own.on("async"):
             own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
     _engine(own)
+
+
+def _nemo_packs(own: Rules) -> None:
+    """Tokens of a micro-batch, in training and in passes without gradients."""
+    facts = own.facts
+    window, each = own.number("window"), own.number("micro_answers")
+    if own.on("packing") or own.on("dynamic"):
+        if own.on("dynamic"):
+            facts.missing.pop("pack_tokens", None)
+            if own.number("dynamic_tokens"):
+                facts.derive("pack_tokens", own.number("dynamic_tokens"), "tokens of dynamic batching")
+        if "pack_tokens" in facts.missing or not own.number("pack_tokens"):
+            facts.missing.pop("pack_tokens", None)
+            facts.derive("pack_tokens", window * each, "max_total_sequence_length x train_micro_batch_size")
+        tokens = own.number("pass_tokens") or window * own.number("pass_answers")
+        if tokens and own.number("pack_tokens"):
+            own.rl["pass_packs"] = tokens / own.number("pack_tokens")
+    else:
+        facts.facts.pop("pack_tokens", None)
 
 
 def _slime(own: Rules) -> None:

@@ -27,6 +27,7 @@ from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
 from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
+from shardplan.rl.programs import FRAMEWORKS, backends
 from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
@@ -54,7 +55,7 @@ from shardplan.web.workplace import answer as answered
 
 OWN: Final = "rl."
 """What the keys of the page's own fields begin with."""
-FIRST: Final = ("prompts", "samples", "prompt_tokens", "response_tokens", "algorithm", "placement")
+FIRST: Final = ("prompts", "samples", "prompt_tokens", "response_tokens", "algorithm", "placement", "framework")
 """Fields that most people set; the others are folded away."""
 VALUES: Final = {"prompts": "128", "samples": "16", "response_tokens": "mean=2k,max=4k"}
 """What fields hold at first."""
@@ -115,6 +116,7 @@ def _names(field: Described) -> tuple[str, ...]:
     if field.about.takes == "yes or no":
         return ("yes", "no")
     known: dict[str, tuple[str, ...]] = {
+        "backend": backends(),
         "algorithm": (*ALGORITHMS,),
         "engine": (*generation_data()["engines"],),
         "rollout_precision": (*WEIGHT_BYTES,),
@@ -128,7 +130,13 @@ def _names(field: Described) -> tuple[str, ...]:
 def suggested() -> Mapping[str, Any]:
     """Names that are suggested while one types, by field."""
     placements = [{"value": name, "label": facts.text} for name, facts in PLACEMENTS.items()]
-    return {OWN + "placement": placements, OWN + "critic": models(), OWN + "rollout_cluster": clusters()}
+    frameworks = [{"value": name, "label": ""} for name in FRAMEWORKS]
+    return {
+        OWN + "framework": frameworks,
+        OWN + "placement": placements,
+        OWN + "critic": models(),
+        OWN + "rollout_cluster": clusters(),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,129 @@
+"""The framework that runs an RL step: what its trainer can run, and what its program does around the kernels.
+
+Costs of a program are counted from its sources (``programs`` in ``data/generation.yaml``); of most frameworks nobody
+has counted them. Measured steps, launch files and questions all get them here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from shardplan.base.errors import InputError, UnknownNameError, shown
+from shardplan.base.fields import dataclass
+from shardplan.base.files import DATA
+from shardplan.rl.engine import generation_data
+
+FRAMEWORKS: Final = tuple(sorted(path.stem for path in (DATA / "dialects" / "rl").glob("*.yaml")))
+"""Names of the frameworks whose launch files are read."""
+
+
+class ProgramFacts(NamedTuple):
+    """What a program does around the trainer's kernels."""
+
+    pass_bytes: float = 0.0
+    """Moved for every logit of a pass without gradients."""
+    loss_bytes: float = 0.0
+    """The same in training."""
+    answer_bytes: float = 0.0
+    """Moved for every logit of a packed sequence, for each answer in it."""
+    answer_time: float = 0.0
+    """Of the host, for the loss of an answer, while the device waits. [s]"""
+    swaps: float = 0.0
+    """Times that the weights of an accelerator cross to its host or back for a pass of the reference."""
+    sent_bytes: float = 0.0
+    """Of a token, padding included, that the driver sends to the ranks for a pass without gradients."""
+    sent_more: float = 0.0
+    """Beyond that for training."""
+    sent_once: bool = False
+    """Whether the ranks that share sequences get them in one copy, not in one each."""
+    copied_bytes: float = 0.0
+    """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
+    loops: bool = False
+    """Whether the optimizer goes through the tensors one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A framework, as far as it is named; without a name it may be any."""
+
+    name: str = ""
+    release: str = ""
+    """As ``0.6``; empty: the newest that is known."""
+    backend: str = ""
+    """Of the trainer; empty: any."""
+
+    @cached_property
+    def facts(self) -> ProgramFacts | None:
+        """What its program does around the kernels; None where nobody has counted it."""
+        row = generation_data()["programs"].get(self.name, {}).get(self.backend)
+        if row is None:
+            return None
+        later = [
+            more for since, more in row["since"].items() if not self.release or _number(self.release) >= _number(since)
+        ]
+        known = {name: value for each in (row, *later) for name, value in each.items()}
+        return ProgramFacts(**{name: known[name] for name in ProgramFacts._fields if name in known})
+
+    def is_since(self, release: str) -> bool:
+        """Whether it is of this release or a later one."""
+        return not self.release or _number(self.release) >= _number(release)
+
+    @property
+    def plan(self) -> dict[str, tuple[Any, ...]]:
+        """Values that its trainer runs of the fields of a plan, where nothing else is said."""
+        known = generation_data()["backends"].get(self.backend, {})
+        found = {**known.get("plan", {}), **known.get(self.name, {})}
+        return {name: tuple(value) if isinstance(value, tuple | list) else (value,) for name, value in found.items()}
+
+    @property
+    def placements(self) -> tuple[str, ...] | None:
+        """Those that it runs; None where nobody has looked."""
+        known = generation_data()["placements"].get(self.name)
+        return None if known is None else tuple(known)
+
+    def over(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """A question's record with the software of the trainer, where the record says nothing else."""
+        if not self.backend:
+            return {**record}
+        known = generation_data()["backends"][self.backend]
+        software = {**known.get("software", {}), **(record.get("software") or {})}
+        own = {"stack": record.get("stack", known["stack"])}
+        return {**record, **own, **({"software": software} if software else {})}
+
+    @property
+    def label(self) -> str | None:
+        """As ``framework_of`` takes it; None: none is named."""
+        return ":".join(filter(None, (self.name, self.release))) or None
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.release)))
+
+
+def backends() -> tuple[str, ...]:
+    """Trainers that are known: Megatron Core, and FSDP2 around modules of Hugging Face transformers."""
+    return tuple(generation_data()["backends"])
+
+
+def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framework:
+    """The framework that ``nemo-rl`` or ``nemo-rl:0.6`` means; its trainer is that of ``stack``. Raises InputError."""
+    name, _, release = str(given or "").strip().lower().partition(":")
+    if name and name not in FRAMEWORKS:
+        raise UnknownNameError("--framework", name, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
+    if release and re.fullmatch(r"\d+(\.\d+)*", release) is None:
+        raise InputError(
+            f"--framework is {shown(given)}", rule="a release is a number", hint=f"write --framework {name}:0.6"
+        )
+    trainer = str(backend or "").lower()
+    if trainer and trainer not in backends():
+        raise UnknownNameError("--backend", trainer, backends(), hint=f"one of {', '.join(backends())}")
+    if name and not trainer:
+        of_stack = (each for each, row in generation_data()["backends"].items() if row["stack"] == stack)
+        trainer = next(of_stack, backends()[0])
+    return Framework(name=name, release=release, backend=trainer)
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
