@@ -16,14 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
+from shardplan.answers.accuracy.page import accuracy_parts
+from shardplan.answers.document import Line, Part, RowTable, VectorFigure, plain_text
 from shardplan.calibrate.errors import read_needs
 from shardplan.calibrate.validate import validate
 from shardplan.inputs.readers.residuals import read_residuals
-from shardplan.reports.accuracy.figures import accuracy_figures, drawn
-from shardplan.reports.accuracy.page import accuracy_sections
-from shardplan.reports.accuracy.page_targets import Record
-from shardplan.reports.accuracy.record import accuracy_record
-from shardplan.reports.breakdown import Section, is_wordy
+from shardplan.reports.accuracy.record import Accuracy
 
 DOCS = Path(__file__).parent
 PAGE = "accuracy.md"
@@ -32,42 +30,46 @@ HEADING = """# Accuracy
 Generated from the published runs by `docs/generate_accuracy.py`. `shardplan validate` shows the same in the terminal,
 and for a [file of your own](inputs/measured-runs.md).
 """
+LONGEST_NUMBER = 60
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?: %)?")
 
 
 def files() -> dict[str, str]:
     """Text of the page and of its figures by path."""
-    record = accuracy_record(validate(), read_residuals(), needs=read_needs())
-    figures = accuracy_figures(record)
-    links = {
-        name: "\n".join(
-            f"![{figure.title}](assets/accuracy-{name}-{theme}.svg#only-{theme})" for theme in ("light", "dark")
-        )
-        for name, figure in figures.items()
-    }
-    drawings = {
-        f"assets/accuracy-{name}-{theme}.svg": drawn(figure, theme)
-        for name, figure in figures.items()
+    parts = accuracy_parts(Accuracy.of(validate(), read_residuals(), needs=read_needs()))
+    drawings = [block for part in parts for block in part.blocks if isinstance(block, VectorFigure)]
+    figures = {
+        f"assets/accuracy-{figure.name}-{theme}.svg": figure.svg(theme)
+        for figure in drawings
         for theme in ("light", "dark")
     }
-    return {PAGE: accuracy_markdown(record, links, HEADING), **drawings}
+    return {PAGE: accuracy_markdown(parts, HEADING), **figures}
 
 
-def accuracy_markdown(record: Record, figures: Mapping[str, str], heading: str) -> str:
-    """The page as Markdown beneath its heading. ``figures``: Markdown of every figure by name."""
-    lines = (line for section in accuracy_sections(record) for line in _markdown(section, figures))
-    return heading.rstrip() + "\n" + "".join(lines)
+def accuracy_markdown(parts: Iterable[Part], heading: str) -> str:
+    """The page as Markdown beneath its heading."""
+    return heading.rstrip() + "\n" + "".join(line for part in parts for line in _markdown(part))
 
 
-def _markdown(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
-    yield f"\n{'#' * section.level} {section.title}\n"
-    if section.text:
-        yield f"\n{_wrapped(section.text)}\n"
-    if section.figure in figures:
-        yield f"\n{figures[section.figure]}\n"
-    if section.rows:
-        sides = ["---" if is_wordy(section) or column == 0 else "--:" for column in range(len(section.columns))]
-        yield "\n" + "\n".join(_line(row) for row in (section.columns, sides, *section.rows)) + "\n"
+def _markdown(part: Part) -> Iterator[str]:
+    yield f"\n{'###' if part.is_under else '##'} {part.title}\n"
+    for block in part.blocks:
+        if isinstance(block, Line):
+            yield f"\n{_wrapped(plain_text(block.words))}\n"
+        elif isinstance(block, VectorFigure):
+            name = f"![{block.title}](assets/accuracy-{block.name}"
+            yield "\n" + "\n".join(f"{name}-{theme}.svg#only-{theme})" for theme in ("light", "dark")) + "\n"
+        elif isinstance(block, RowTable):
+            yield f"\n{_table(block)}\n"
+
+
+def _table(table: RowTable) -> str:
+    """Numbers stand on the right where no cell is a sentence."""
+    titles = [column.title or "" for column in table.columns]
+    rows = [[column.cell(row) for column in table.columns] for row in table.rows]
+    is_wordy = any(len(cell) > LONGEST_NUMBER for row in rows for cell in row)
+    sides = ["---" if is_wordy or place == 0 else "--:" for place in range(len(titles))]
+    return "\n".join(map(_line, (titles, sides, *rows)))
 
 
 def _wrapped(text: str) -> str:

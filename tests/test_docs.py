@@ -35,13 +35,11 @@ def test_the_answer_in_the_readme_is_what_the_program_says(monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", "")  # the script sets both, and both are put back
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr("shardplan.calibrate.validate.validate", published.validation)
-    monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
     assert import_module("generate_readme").main(["--check"]) == 0, "run docs/generate_readme.py"
 
 
 def test_the_start_page_shows_the_answer_and_the_numbers_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardplan.calibrate.validate.validate", published.validation)
-    monkeypatch.setattr("shardplan.reports.accuracy.record.accuracy_record", lambda *_: published.record())
     assert import_module("generate_start").main(["--check"]) == 0, "run docs/generate_start.py"
 
 

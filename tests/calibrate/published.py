@@ -15,7 +15,7 @@ from shardplan.calibrate.fit import Evidence, Vector, evidence_of
 from shardplan.calibrate.predict import Profiles
 from shardplan.calibrate.validate import Validation, validate
 from shardplan.inputs.readers.residuals import read_residuals
-from shardplan.reports.accuracy.record import accuracy_record
+from shardplan.reports.accuracy.record import Accuracy
 
 
 @cache
@@ -25,9 +25,9 @@ def validation() -> Validation:
 
 
 @cache
-def record() -> dict[str, Any]:
-    """What the accuracy page and the README show of them."""
-    return accuracy_record(validation(), read_residuals(), needs=read_needs())
+def accuracy() -> Accuracy:
+    """What the accuracy page shows of them."""
+    return Accuracy.of(validation(), read_residuals(), needs=read_needs())
 
 
 def validate_once(path: str | None = None, profiles: Profiles | None = None) -> Validation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.cli.commands import answer, refused, run, unwrapped
 
 from shardplan.calibrate import validate as calibration_validate
 from shardplan.calibrate.predict import MOST_OVER
+from shardplan.reports.accuracy.targets import reached, targets
 
 README = Path(__file__).parents[2] / "README.md"
 H100 = ("--accelerator", "h100-sxm-80gb")
@@ -108,9 +110,10 @@ def test_validate_prints_the_accuracy_of_the_readme(monkeypatch: pytest.MonkeyPa
     assert stated is not None
     assert unwrapped(stated[1]) in unwrapped(run("validate").stdout)
     left_out = answer("validate")["left_out"]
-    targets = {row["label"]: row["left_out"] for row in published.record()["targets"]["errors"]}
-    assert left_out["step_time"] == {name: targets["step time, all"][name] for name in left_out["step_time"]}
-    assert left_out["peak_memory"]["n"] == targets["peak memory, all tiers"]["n"]
+    checked = published.accuracy().sides["left_out"]
+    found = {target.label: reached(target, "left_out", checked).errors for target in targets()}
+    assert left_out["step_time"] == asdict(found["step time, all"])
+    assert left_out["peak_memory"]["n"] == found["peak memory, all tiers"].n
 
 
 def test_runs_of_ones_own_have_no_left_out_figures(tmp_path: Path) -> None:

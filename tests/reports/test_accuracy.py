@@ -1,13 +1,11 @@
-"""The accuracy record, its figures and its pages."""
+"""What is said of accuracy, its figures and its pages."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import generate_accuracy
@@ -15,13 +13,17 @@ import pytest
 from tests.calibrate import published
 from tests.calibrate.rows import PUBLISHED
 
+from shardplan.answers.accuracy.page import accuracy_parts
+from shardplan.calibrate.errors import GROUPINGS
 from shardplan.calibrate.predict import SkippedRun
-from shardplan.calibrate.validate import Validation, validate
+from shardplan.calibrate.validate import TIME, Validation, validate
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Residual
+from shardplan.render.html import parts_page
 from shardplan.reports.accuracy.figures import THEMES, Cloud, Scatter, accuracy_figures, drawn
-from shardplan.reports.accuracy.page import accuracy_html, accuracy_sections
-from shardplan.reports.accuracy.record import accuracy_record, left_out_validation
+from shardplan.reports.accuracy.record import Accuracy, left_out_validation
+from shardplan.reports.accuracy.shortfalls import worst
+from shardplan.reports.accuracy.targets import reached, targets
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -47,8 +49,16 @@ def residuals(fresh: Validation) -> list[Residual]:
 
 
 @pytest.fixture(scope="module")
-def record(fresh: Validation, residuals: list[Residual]) -> dict[str, Any]:
-    return accuracy_record(fresh, residuals)
+def accuracy(fresh: Validation, residuals: list[Residual]) -> Accuracy:
+    return Accuracy.of(fresh, residuals)
+
+
+def _page(accuracy: Accuracy) -> str:
+    return parts_page("Accuracy", accuracy_parts(accuracy))
+
+
+def _markdown(accuracy: Accuracy) -> str:
+    return generate_accuracy.accuracy_markdown(accuracy_parts(accuracy), "# Accuracy")
 
 
 def test_left_out_predictions_are_measurements_with_their_residual(
@@ -61,33 +71,34 @@ def test_left_out_predictions_are_measurements_with_their_residual(
     assert left_out.step_time.median == pytest.approx(math.expm1(0.1))
 
 
-def test_the_record_is_plain_and_counts_every_run(fresh: Validation, record: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(record))["counts"]["rows"] == len(fresh.predictions)
-    for rows in (*record["step_time"].values(), record["scale"]):
-        assert sum(row["in_sample"]["n"] for row in rows) == fresh.step_time.n
-        assert all(row["left_out"]["median"] == pytest.approx(math.expm1(0.1)) for row in rows)
-    assert len(record["points"]) == len(fresh.predictions)
+def test_every_run_is_counted_in_every_table(fresh: Validation, accuracy: Accuracy) -> None:
+    for rows in (
+        *(accuracy.errors_by(name_of, TIME) for name_of in GROUPINGS.values()),
+        accuracy.errors_by_scale(TIME),
+    ):
+        assert sum(row.in_sample.n for row in rows) == fresh.step_time.n
+        assert all(row.left_out and row.left_out.median == pytest.approx(math.expm1(0.1)) for row in rows)
+    assert len(accuracy.pairs) == len(fresh.predictions)
 
 
-def test_a_target_is_met_where_both_figures_are_below_the_floor(record: dict[str, Any]) -> None:
-    dense = next(row for row in record["targets"]["errors"] if row["label"] == "step time, dense")
-    assert not dense["left_out"]["meets_floor"], "10.5 % against a floor of 6 %"
-    for side in ("in_sample", "left_out"):
-        median, p90 = dense[side]["floor"]
-        assert dense[side]["meets_floor"] == (dense[side]["median"] <= median and dense[side]["p90"] <= p90)
-    moe = next(row for row in record["targets"]["errors"] if row["label"] == "step time, mixture of experts")
-    assert moe["in_sample"]["n"] == 0
-    assert not moe["in_sample"]["meets_floor"]
+def test_a_target_is_met_where_both_figures_are_below_the_floor(accuracy: Accuracy) -> None:
+    by_label = {target.label: target for target in targets()}
+    dense = {side: reached(by_label["step time, dense"], side, checked) for side, checked in accuracy.sides.items()}
+    assert not dense["left_out"].meets_floor, "10.5 % against a floor of 6 %"
+    for found in dense.values():
+        median, p90 = found.floor or (0.0, 0.0)
+        assert found.meets_floor == ((found.errors.median or 1) <= median and (found.errors.p90 or 1) <= p90)
+    moe = reached(by_label["step time, mixture of experts"], "in_sample", accuracy.fresh)
+    assert moe.errors.n == 0
+    assert not moe.meets_floor
 
 
-def test_runs_of_ones_own_have_a_record_without_left_out_errors(fresh: Validation) -> None:
-    record = accuracy_record(fresh)
-    assert record["targets"] is None
-    assert record["claims"] is None
-    titles = [section.title for section in accuracy_sections(record)]
+def test_runs_of_ones_own_have_a_page_without_left_out_errors(fresh: Validation) -> None:
+    titles = [part.title for part in accuracy_parts(Accuracy.of(fresh))]
     assert "Worst runs" in titles
     assert "Targets and what is reached" not in titles
-    assert "left out" not in generate_accuracy.accuracy_markdown(record, {}, "# Own")
+    assert "Other tools" not in titles
+    assert "left out" not in _markdown(Accuracy.of(fresh))
 
 
 def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validation) -> None:
@@ -97,31 +108,31 @@ def test_runs_without_step_times_or_predictions_have_a_page_too(fresh: Validatio
     skipped = SkippedRun(run=untimed, rule="a rule", reason="a rule: it is broken | so")
     for predictions in ((metered,), ()):
         checked = Validation(predictions=predictions, skipped=(skipped,), sweeps=())
-        record = accuracy_record(checked)
-        assert "it is broken | so" in accuracy_html(record)
-        assert "## Step time" not in generate_accuracy.accuracy_markdown(record, {}, "# Own")
+        assert "it is broken | so" in _page(Accuracy.of(checked))
+        assert "## Step time" not in _markdown(Accuracy.of(checked))
 
 
-def test_the_worst_runs_come_first(record: dict[str, Any]) -> None:
-    sizes = [abs(math.log(row["left_out"])) for row in record["worst"]]
+def test_the_worst_runs_come_first(accuracy: Accuracy) -> None:
+    rows = worst(accuracy, TIME, most=25)
+    sizes = [abs(math.log(row.left_out or math.nan)) for row in rows]
     assert sizes == sorted(sizes, reverse=True)
-    assert len(record["worst"]) == len(record["points"])
+    assert len(rows) == len(accuracy.pairs)
 
 
 def test_html_is_one_file_that_loads_nothing_and_shows_text_as_text(fresh: Validation) -> None:
     first, *others = fresh.predictions
     hostile = replace(first, asked=replace(first.asked, run=replace(first.run, id="<script>alert(1)</script>")))
-    text = accuracy_html(accuracy_record(replace(fresh, predictions=(hostile, *others))))
+    text = _page(Accuracy.of(replace(fresh, predictions=(hostile, *others))))
     assert text.count("<svg") >= 2
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert not re.search(r"(?:src|href|url\()", text)
 
 
-def test_markdown_keeps_its_tables_whole(record: dict[str, Any]) -> None:
-    text = generate_accuracy.accuracy_markdown(record, {"time": "FIGURE"}, "# Accuracy")
+def test_markdown_keeps_its_tables_whole(accuracy: Accuracy) -> None:
+    text = _markdown(accuracy)
     assert text.startswith("# Accuracy\n\n## What is compared\n")
-    assert "FIGURE" in text
+    assert "(assets/accuracy-time-light.svg#only-light)" in text
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
@@ -146,16 +157,15 @@ def test_figures_put_points_where_they_belong() -> None:
         assert beyond == (x2, y0), "what lies beyond the limits is drawn on the edge"
 
 
-def test_every_figure_draws_all_its_points(record: dict[str, Any]) -> None:
-    figures = accuracy_figures(record)
-    timed = sum(point["measured_step_time_s"] is not None for point in record["points"])
+def test_every_figure_draws_all_its_points(accuracy: Accuracy) -> None:
+    figures = accuracy_figures(accuracy)
+    timed = sum(one.run.step_time is not None for one in accuracy.fresh.predictions)
     assert sum(len(cloud.points) for cloud in figures["time"].clouds) == timed
     assert sum(len(cloud.points) for cloud in figures["scale"].clouds) == timed
 
 
 def test_the_page_and_its_figures_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate_accuracy, "validate", published.validation)
-    monkeypatch.setattr(generate_accuracy, "accuracy_record", lambda *_, **__: published.record())
     assert generate_accuracy.is_current(generate_accuracy.files()), "run docs/generate_accuracy.py"
 
 
@@ -181,11 +191,12 @@ def test_a_page_is_current_up_to_one_unit_of_the_last_decimal(tmp_path: Path) ->
     assert not generate_accuracy.is_current({"other.md": WRITTEN}, tmp_path)
 
 
-def test_no_point_lies_off_its_axis(record: dict[str, Any]) -> None:
+def test_no_point_lies_off_its_axis(fresh: Validation) -> None:
     """A run in the wrong unit is drawn where it is."""
-    far = {**record["points"][0], "measured_step_time_s": 90_000.0, "left_out_step_time_s": 0.001}
-    far |= {"measured_peak_memory_bytes": 1e9, "left_out_peak_memory_bytes": 1e12, "num_accelerators": 100_000}
-    for figure in accuracy_figures({**record, "points": [*record["points"], far]}).values():
+    first = fresh.predictions[0]
+    run = replace(first.run, step_time=90_000.0, peak_memory_bytes=1e9, num_accelerators=100_000)
+    far = replace(first, asked=replace(first.asked, run=run), step_time=0.001, peak_memory_bytes=1e12)
+    for figure in accuracy_figures(Accuracy(fresh=replace(fresh, predictions=(*fresh.predictions, far)))).values():
         for cloud in figure.clouds:
             for x, y in cloud.points:
                 assert figure.x_ticks[0][0] <= x <= figure.x_ticks[-1][0]

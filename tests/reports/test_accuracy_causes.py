@@ -13,6 +13,7 @@ from shardplan.calibrate.predict import Prediction
 from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.calibrate.validate import Validation, validate_runs
 from shardplan.reports.accuracy.causes import Subject, cause_of, known_causes
+from shardplan.reports.accuracy.record import Accuracy
 from shardplan.reports.accuracy.shortfalls import causes, causes_of_order
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -64,16 +65,16 @@ def test_a_pair_has_the_cause_of_the_run_that_was_slower() -> None:
 
 def test_runs_without_a_cause_are_the_rest() -> None:
     checked = validate_runs(shipped_runs()[::40])
-    rows = causes(checked, None)
-    assert rows[-1]["cause"] is None
-    assert rows[-1]["in_sample"]["n"] == len([one for one in checked.predictions if _is_rest(one)])
-    assert all(row["left_out"] is None for row in rows)
+    rows = causes(Accuracy.of(checked))
+    assert rows[-1].name is None
+    assert rows[-1].in_sample.n == len([one for one in checked.predictions if _is_rest(one)])
+    assert all(row.left_out is None for row in rows)
 
 
 def test_every_memory_belongs_to_one_cause_or_to_the_rest() -> None:
     checked = validate_runs(tuple(run for run in shipped_runs() if run.peak_memory_bytes is not None))
-    rows = causes(checked, None, "peak_memory")
-    assert sum(row["in_sample"]["n"] for row in rows) == checked.peak_memory.n == 353
+    rows = causes(Accuracy.of(checked), "peak_memory")
+    assert sum(row.in_sample.n for row in rows) == checked.peak_memory.n == 353
 
 
 def test_every_misordered_pair_is_counted_once() -> None:
@@ -89,13 +90,13 @@ def test_every_misordered_pair_is_counted_once() -> None:
     rows = causes_of_order(turned)
     (sweep,) = turned.sweeps
     assert sweep.pairs_in_order == 0.0
-    assert sum(row["pairs"] for row in rows) == sum(row["described"] for row in rows) == sweep.num_pairs
-    assert {row["cause"] is None for row in rows} == {True, False}
+    assert sum(row.pairs for row in rows) == sum(row.described for row in rows) == sweep.num_pairs
+    assert {row.cause is None for row in rows} == {True, False}
 
 
 def test_runs_of_ones_own_have_no_section() -> None:
     nothing = Validation(predictions=(), skipped=(), sweeps=())
-    assert causes(nothing, None) == causes(nothing, None, "peak_memory") == causes_of_order(nothing) == []
+    assert causes(Accuracy.of(nothing)) == causes(Accuracy.of(nothing), "peak_memory") == causes_of_order(nothing) == []
 
 
 def _is_rest(one: Prediction) -> bool:

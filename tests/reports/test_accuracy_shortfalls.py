@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from shardplan.answers.accuracy.page import accuracy_parts
+from shardplan.answers.accuracy.shortfalls import BANDS, lower_end, why_not_fitting
+from shardplan.answers.document import RowTable
+from shardplan.calibrate.coverage import Coverage
 from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.calibrate.validate import Validation, validate_runs
 from shardplan.estimation.band import features_of
 from shardplan.inputs.readers.residuals import Features, Residual
-from shardplan.reports.accuracy.page import accuracy_sections
-from shardplan.reports.accuracy.record import accuracy_record, coverage_record
-from shardplan.reports.accuracy.shortfalls import not_fitting, worst
-from shardplan.reports.breakdown import Section
+from shardplan.reports.accuracy.bands import Bands, Held
+from shardplan.reports.accuracy.causes import cause_of
+from shardplan.reports.accuracy.record import Accuracy
+from shardplan.reports.accuracy.shortfalls import worst
 
 UNSTATED, CLOSE = "mb-26.02.01-pretrain-llama3-70b-gb300-nvfp4", "llmf-044"
 FACTORS = {"mle-b200-8k": 0.7, "nano-011": 0.8, "bloom-025": 1.2, "bloom-026": 1.1}
@@ -39,7 +42,7 @@ def metered() -> Validation:
 
 
 @pytest.fixture(scope="module")
-def record(metered: Validation) -> dict[str, Any]:
+def accuracy(metered: Validation) -> Accuracy:
     """Left-out errors of 20 %, on which no floor is met, of two families by turns."""
     residuals = [
         Residual(
@@ -51,11 +54,13 @@ def record(metered: Validation) -> dict[str, Any]:
         )
         for index, one in enumerate(metered.predictions)
     ]
-    return accuracy_record(metered, residuals)
+    return Accuracy.of(metered, residuals)
 
 
-def _section(record: dict[str, Any], title: str) -> Section:
-    return next(section for section in accuracy_sections(record) if section.title == title)
+def _rows(accuracy: Accuracy, title: str) -> list[list[str]]:
+    part = next(part for part in accuracy_parts(accuracy) if part.title == title)
+    (table,) = (block for block in part.blocks if isinstance(block, RowTable))
+    return [[column.cell(row) for column in table.columns] for row in table.rows]
 
 
 def test_the_worst_memories_come_first_and_none_is_small(metered: Validation) -> None:
@@ -64,29 +69,32 @@ def test_the_worst_memories_come_first_and_none_is_small(metered: Validation) ->
         for one in metered.predictions
     ]
     checked = replace(metered, predictions=tuple(moved))
-    rows = worst(checked, None, lambda one: one.log_memory_ratio, most=12, least=0.05, subject="peak_memory")
-    assert [(row["id"], row["in_sample"]) for row in rows] == [(name, pytest.approx(FACTORS[name])) for name in FACTORS]
-    assert [row["meter"] for row in rows] == ["reserved", "unstated", "process", "process"]
-    assert rows[0]["cause"].startswith("optimizer on the CPU")
+    rows = worst(Accuracy.of(checked), lambda one: one.log_memory_ratio, most=12, least=0.05)
+    assert [(row.name.run.id, row.in_sample) for row in rows] == [
+        (name, pytest.approx(FACTORS[name])) for name in FACTORS
+    ]
+    shown = _rows(Accuracy.of(checked), "Worst peak memories")
+    assert [row[2] for row in shown] == ["reserved", "unstated", "process", "process"]
+    assert shown[0][-1].startswith("optimizer on the CPU")
 
 
 def test_runs_predicted_not_to_fit_tell_what_they_need_and_why(metered: Validation) -> None:
-    rows = {row["id"]: row for row in not_fitting(metered)}
+    rows = {one.run.id: one for one in metered.not_fitting}
     unstated, close = rows[UNSTATED], rows[CLOSE]
-    assert unstated["needed_memory_bytes"] > unstated["needed_memory_p10_bytes"] > unstated["usable_memory_bytes"]
-    assert unstated["cause"] == "recomputation is not stated, so none is taken"
-    assert close["cause"] is None
-    assert close["needed_memory_p10_bytes"] < close["usable_memory_bytes"] < 85e9, "80 GiB, less the context"
+    assert unstated.needed_memory_bytes > lower_end(unstated) > unstated.usable_memory_bytes
+    assert why_not_fitting(unstated) == "recomputation is not stated, so none is taken"
+    assert cause_of(CLOSE, "fits") is None
+    assert lower_end(close) < close.usable_memory_bytes < 85e9, "80 GiB, less the context"
 
 
-def test_every_run_predicted_not_to_fit_is_listed(metered: Validation, record: dict[str, Any]) -> None:
-    rows = _section(record, "Runs predicted not to fit").rows
+def test_every_run_predicted_not_to_fit_is_listed(metered: Validation, accuracy: Accuracy) -> None:
+    rows = _rows(accuracy, "Runs predicted not to fit")
     assert [row[0] for row in rows] == [one.run.id for one in metered.not_fitting] == [UNSTATED, CLOSE]
     assert rows[1][-1] == "not known; the lower end fits"
 
 
-def test_a_missed_floor_names_who_misses_it(record: dict[str, Any]) -> None:
-    rows = [row for row in _section(record, "Floors that are not reached").rows if row[1] == "left out"]
+def test_a_missed_floor_names_who_misses_it(accuracy: Accuracy) -> None:
+    rows = [row for row in _rows(accuracy, "Floors that are not reached") if row[1] == "left out"]
     labels = {row[0] for row in rows}
     assert {"step time, all", "peak memory, all tiers", "peak memory, tier A"} <= labels
     memory = next(row for row in rows if row[0] == "peak memory, all tiers")
@@ -95,9 +103,9 @@ def test_a_missed_floor_names_who_misses_it(record: dict[str, Any]) -> None:
     assert "Known causes of memory errors" in memory[3]
 
 
-def test_a_left_out_share_has_no_floor(record: dict[str, Any]) -> None:
+def test_a_left_out_share_has_no_floor(accuracy: Accuracy) -> None:
     """The issue sets floors of shares in-sample only."""
-    for row in _section(record, "Shares").rows:
+    for row in _rows(accuracy, "Shares"):
         assert not row[4].endswith("no")
 
 
@@ -108,30 +116,34 @@ def _residuals(family: str, errors: list[float]) -> list[Residual]:
     ]
 
 
+def _held(*residuals: Residual) -> dict[str, Held]:
+    others = _residuals("others", [(number - 20) / 200 for number in range(41)])
+    return {one.label.removeprefix("step time, "): one for one in Bands(residuals=[*others, *residuals]).held()}
+
+
 def test_large_families_are_held_against_the_acceptable_share() -> None:
     """Errors of others reach from -10 to 10 %: a family within that is all inside, one at 30 % all outside."""
-    others = _residuals("others", [(number - 20) / 200 for number in range(41)])
-    record = coverage_record([*others, *_residuals("calm", [0.0] * 20), *_residuals("far", [0.3] * 20)])["time"]
-    assert record["team"]["calm"]["inside"] == 1.0
-    assert record["team"]["far"]["inside"] == 0.0
-    assert not record["team"]["calm"]["is_acceptable"]
-    assert not record["team"]["far"]["is_acceptable"]
+    held = _held(*_residuals("calm", [0.0] * 20), *_residuals("far", [0.3] * 20))
+    assert held["calm"].coverage.inside == 1.0
+    assert held["far"].coverage.inside == 0.0
+    assert held["calm"].is_acceptable is held["far"].is_acceptable is False
 
 
 def test_small_families_are_not_judged_but_listed() -> None:
+    few = [*_residuals("eight", [0.0] * 8), *_residuals("two", [0.0, 0.5])]
+    held = _held(*few)
+    assert held["eight"].is_acceptable is None
+    assert "two" not in held
+    assert held["teams of fewer than 8 runs"].coverage.n == 2
     others = _residuals("others", [(number - 20) / 200 for number in range(41)])
-    record = coverage_record([*others, *_residuals("eight", [0.0] * 8), *_residuals("two", [0.0, 0.5])])["time"]
-    assert record["team"]["eight"]["is_acceptable"] is None
-    assert "two" not in record["team"]
-    assert record["small_teams"] == [{"team": "two", "n": 2, "inside": 1}]
-    assert record["small"]["n"] == 2
+    assert Bands(residuals=[*others, *few]).small_teams() == {"step time": [("two", 1, 2)]}
 
 
-def test_the_page_marks_families_that_are_wide_or_narrow(record: dict[str, Any]) -> None:
-    far = {"n": 30, "inside": 0.5, "below": 0.5, "above": 0.0, "width": 1.2, "is_acceptable": False}
-    families = {"far": far, "calm": {**far, "inside": 0.97}, "right": {**far, "inside": 0.8, "is_acceptable": True}}
-    coverage = record["coverage"] | {"time": {**record["coverage"]["time"], "team": families}}
-    rows = {row[0]: row[3] for row in _section(record | {"coverage": coverage}, "Bands").rows}
-    assert rows["step time, far"] == "no, narrow"
-    assert rows["step time, calm"] == "no, wide"
-    assert rows["step time, right"] == "yes"
+def test_the_page_marks_families_that_are_wide_or_narrow() -> None:
+    def shown(inside: float, *, is_acceptable: bool) -> str:
+        coverage = Coverage(n=30, inside=inside, below=1 - inside, above=0.0, width=1.2)
+        return BANDS[3].cell(Held("some", coverage, is_acceptable))
+
+    assert shown(0.5, is_acceptable=False) == "no, narrow"
+    assert shown(0.97, is_acceptable=False) == "no, wide"
+    assert shown(0.8, is_acceptable=True) == "yes"

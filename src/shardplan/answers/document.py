@@ -187,6 +187,15 @@ class Dot(NamedTuple):
     """Next to it, where there is room."""
 
 
+class VectorFigure(NamedTuple):
+    """A figure as a vector drawing (SVG), for pages alone."""
+
+    name: str
+    title: str
+    svg: Callable[[str], str]
+    """Of a theme: ``light``, ``dark``, or ``auto`` for that of the reader."""
+
+
 class Plot(NamedTuple):
     """Points in a plane, drawn with characters: a terminal's part of what the chart shows."""
 
@@ -258,6 +267,7 @@ Block: TypeAlias = (
     | CommandLine
     | RowTable
     | SideBySide
+    | VectorFigure
     | Plot
     | PartsBar
     | ShareBars
@@ -272,6 +282,8 @@ class Part(NamedTuple):
     blocks: Sequence[Block]
     note: str = ""
     """Next to the title: what the marks and short titles beneath mean."""
+    is_under: bool = False
+    """Whether it belongs to the part before, on pages of documentation."""
 
 
 @dataclass(frozen=True, kw_only=True)

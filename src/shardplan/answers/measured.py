@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Tone
+from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable
 from shardplan.answers.timeline import LEAST_SHARE, MOST_RANKS, more_stages, written_lines
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_time
@@ -156,11 +156,8 @@ def _terms(answer: MeasuredAnswer, profile: ProfiledStep) -> Part:
             f"of which {format_time(one.exposed_time)} are exposed."
         )
     note = f"on {profile.label}; communication that no computation hides"
-    return Part("Where the time goes", [RowTable(rows, columns, _tone), *map(Line, lines)], note)
-
-
-def _tone(row: TermComparison) -> Tone:
-    return "strong" if row.is_sum else ""
+    table = RowTable(rows, columns, lambda row: "strong" if row.is_sum else "")
+    return Part("Where the time goes", [table, *map(Line, lines)], note)
 
 
 def _against(pair: tuple[float, float]) -> str:

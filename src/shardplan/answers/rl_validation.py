@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -73,6 +73,7 @@ def _parts_of(each: Priced) -> dict[str, dict[str, float | None]]:
 def _parts(found: RlValidation, by: str) -> list[Part]:
     groups = [*found.step_by(by).items()]
     worst = sorted(found.priced, key=lambda each: -abs(each.error))[:MOST_WORST]
+    notes = [f"{each.step.id}: {each.step.notes}" for each in worst if each.step.notes]
     order, inside = found.order, found.coverage
     texts = [] if order.share is None else [f"{percent(order.share)} of {order.pairs:,} pairs in order"]
     if inside is not None:
@@ -82,13 +83,9 @@ def _parts(found: RlValidation, by: str) -> list[Part]:
         *error_parts(f"Step by {by}", groups),
         *(error_parts("Step by tier", [*found.step_by("tier").items()]) if by != "tier" else ()),
         Part("Order and bands", [Line("; ".join(texts) + ".")], "pairs of one family that differ by more than 5 %"),
-        Part("Furthest off", [RowTable(worst, STEPS), Bullets(_notes(worst), "quiet", 2)]),
+        Part("Furthest off", [RowTable(worst, STEPS), Bullets(notes, "quiet", 2)]),
         *_unpriced(found),
     ]
-
-
-def _notes(rows: Sequence[Priced]) -> list[str]:
-    return [f"{each.step.id}: {each.step.notes}" for each in rows if each.step.notes]
 
 
 def _unpriced(found: RlValidation) -> list[Part]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shardplan.answers.document import Block, Bullets, Column, Line, Part, RowTable, Tone
+from shardplan.answers.document import Block, Bullets, Column, Line, Part, RowTable
 from shardplan.base.records import Record, plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.base.words import joined
@@ -114,14 +114,10 @@ def stages_parts(truth: TruthLine) -> list[Part]:
     """The table of stages, neighbours with equal rows as one; nothing without a pipeline."""
     if len(truth.estimate.stage_layers) == 1:
         return []
-    table = RowTable(_merged(stage_uses(truth)), COLUMNS, _tone)
+    table = RowTable(_merged(stage_uses(truth)), COLUMNS, lambda row: "strong" if row.is_slowest else "")
     return [
         Part("Stages", [table], "passes and waiting of a step; on the slowest stage, waiting is the pipeline bubble")
     ]
-
-
-def _tone(row: StageUse) -> Tone:
-    return "strong" if row.is_slowest else ""
 
 
 def _merged(rows: Sequence[StageUse]) -> list[StageUse]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shardplan.answers.document import AnswerDocument, Block, Column, Line, Part, RowTable, ShareBars, Tone
+from shardplan.answers.document import AnswerDocument, Block, Column, Line, Part, RowTable, ShareBars
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_time
 from shardplan.base.words import joined
@@ -127,7 +127,8 @@ def _parts(step: SimulatedStep, timeline: StepTimeline, written: Sequence[str]) 
     whole, split = timeline.step_time, timeline.split(timeline.busiest)
     shares = [Share(name=name, value=time, share=time / whole) for name, time in split.items()]
     shown = sorted((each for each in shares if each.share >= LEAST_SHARE), key=lambda each: -each.value)
-    blocks: list[Block] = [ShareBars(shown, str, _tone, ROOM_FOR_SHARES, margin=1)]
+    bars = ShareBars(shown, str, lambda name: "useful" if name in WORK else "wrong", ROOM_FOR_SHARES, margin=1)
+    blocks: list[Block] = [bars]
     if timeline.num_ranks > 1:
         blocks.append(_path(timeline.critical_split))
     slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
@@ -138,10 +139,6 @@ def _parts(step: SimulatedStep, timeline: StepTimeline, written: Sequence[str]) 
 def written_lines(files: Sequence[str]) -> list[Line]:
     """Where the files are that show the step."""
     return [Line(name, "Written", "strong") for name in files]
-
-
-def _tone(name: str) -> Tone:
-    return "useful" if name in WORK else "wrong"
 
 
 def _path(path: Mapping[str, float]) -> Line:

@@ -140,17 +140,14 @@ class ChartFiles(AnswerFiles):
 
     def show(self, document: AnswerDocument) -> int:
         """Writes the files that are asked for and prints the answer; the exit code. Raises InputError."""
-        from shardplan.render.record import document_record, frame_rows
+        from shardplan.render.record import frame_rows
 
-        if self.answer.where is not None:
-            self.answer.write(document_record(document))
         if document.table is not None:
             self.write("csv", lambda: table_text(frame_rows(document)))
         if document.chart is not None and self.wants("html", "png", "svg"):
             self._draw(document.chart())
-        if not self.are_on_stdout:
-            print_document(document, self.answer, () if document.chart is None else self.written)
-        return 0 if document.is_yes else 1
+        written = () if document.chart is None else self.written
+        return show_document(document, self.answer, is_silent=self.are_on_stdout, written=written)
 
     def _draw(self, chart: Chart) -> None:
         from shardplan.plotting.page import html_page

@@ -120,10 +120,11 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
     """The report as one page; left-out errors are known of the published runs."""
+    from shardplan.answers.accuracy.page import accuracy_parts
     from shardplan.calibrate.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals
-    from shardplan.reports.accuracy.page import accuracy_html
-    from shardplan.reports.accuracy.record import accuracy_record
+    from shardplan.render.html import parts_page
+    from shardplan.reports.accuracy.record import Accuracy
 
     residuals, needs = (read_residuals(), read_needs()) if is_published else ((), None)
-    return accuracy_html(accuracy_record(found, residuals, profile, needs))
+    return parts_page("Predicted against measured", accuracy_parts(Accuracy.of(found, residuals, profile, needs)))

@@ -162,41 +162,30 @@ def _degrees(model: str, strategy: str, rows: Sequence[Row]) -> Panel:
     names = (
         ("num_microbatches", "tp", "dp", "pp") if strategy == "1d" else ("num_microbatches", "tp1", "tp2", "dp", "pp")
     )
-    sizes = [f"{row['num_gpus']:,}" for row in rows]
-    bars = [
-        Series(name=DEGREES[name], x=sizes, y=[row[name] for row in rows], kind="bars", colour=DEGREE_COLOURS[name])
-        for name in names
-    ]
-    memory = Series(
-        name="memory",
-        x=sizes,
-        y=[row["memory_gb"] for row in rows],
-        colour=PALETTE[7],
-        marker="circle",
-        is_dashed=True,
-        is_on_right=True,
-    )
+    sizes, memory = [f"{row['num_gpus']:,}" for row in rows], [row["memory_gb"] for row in rows]
+    colour = PALETTE[7]
+    line = Series(name="memory", x=sizes, y=memory, colour=colour, marker="circle", is_dashed=True, is_on_right=True)
+    bars = _bars(sizes, rows, {name: DEGREES[name] for name in names}, [DEGREE_COLOURS[name] for name in names])
     return Panel(
         title=titled(model, strategy),
         x=SIZE,
         y=Axis(title="degree", scale="log2"),
         right=Axis(title="memory [GB]", limits=(0, 200)),
-        series=(*bars, memory),
+        series=(*bars, line),
     )
+
+
+def _bars(
+    x: Sequence[str], rows: Sequence[Row], parts: Mapping[str, str], colours: Sequence[str], scale: float = 1
+) -> Iterator[Series]:
+    """Bars of quantities of the rows, each by its key and its name."""
+    for (key, name), colour in zip(parts.items(), colours, strict=False):
+        yield Series(name=name, x=x, y=[scale * row[key] for row in rows], kind="bars", colour=colour)
 
 
 def _shares(model: str, strategy: str, rows: Sequence[Row]) -> Panel:
     sizes = [f"{row['num_gpus']:,}" for row in rows]
-    bars = [
-        Series(
-            name=label,
-            x=sizes,
-            y=[100 * row[f"{name}_frac"] for row in rows],
-            kind="bars",
-            colour=PALETTE[number],
-        )
-        for number, (name, label) in enumerate(SHARES.items())
-    ]
+    bars = _bars(sizes, rows, {f"{name}_frac": label for name, label in SHARES.items()}, PALETTE, scale=100)
     times = [row["time_s"] for row in rows]
     time = Series(name="time", x=sizes, y=times, colour=PALETTE[7], marker="square", is_on_right=True)
     return Panel(
@@ -235,22 +224,15 @@ def hand_picked(rows: Sequence[Row]) -> Chart:
 def _stack(
     model: str, strategy: str, rows: Sequence[Row], parts: dict[str, str], colours: Sequence[str], *, axis: str
 ) -> Panel:
-    names = [f"{row['configuration']}\n{_tensor(row)}\n{row['pp']}" for row in rows]
-    series = tuple(
-        Series(name=label, x=names, y=[row[name] for row in rows], kind="bars", colour=colours[number])
-        for number, (name, label) in enumerate(parts.items())
-    )
+    tensor = (row["tp"] if row["tp1"] is None else f"{row['tp1']}x{row['tp2']}" for row in rows)
+    names = [f"{row['configuration']}\n{degree}\n{row['pp']}" for row, degree in zip(rows, tensor, strict=True)]
     return Panel(
         title=titled(model, strategy),
         x=Axis(title="configuration, TP, PP", scale="names"),
         y=Axis(title=axis),
-        series=series,
+        series=tuple(_bars(names, rows, parts, colours)),
         is_stacked=True,
     )
-
-
-def _tensor(row: Row) -> str:
-    return str(row["tp"]) if row["tp1"] is None else f"{row['tp1']}x{row['tp2']}"
 
 
 def capacity_and_bandwidth(rows: Sequence[Row]) -> Chart:
@@ -314,25 +296,16 @@ MIB: Final = 2.0**20
 
 def measured_collectives(rows: Sequence[Row]) -> Chart:
     """Above times of 32 accelerators, below modelled over measured time of all measurements."""
-    kinds = values_of(rows, "collective")
-    names = [str(kind).replace("_", "-") for kind in kinds]
+    kinds = {str(kind).replace("_", "-"): only(rows, collective=kind) for kind in values_of(rows, "collective")}
+    time = Axis(title="time [ms]", scale="log10")
+    ratio = Axis(title="model over measurement", scale="log10", limits=(0.05, 10))
     times = [
-        Panel(
-            title=f"{name}, 32 accelerators",
-            x=VOLUME,
-            y=Axis(title="time [ms]", scale="log10"),
-            series=tuple(_times(only(rows, collective=kind))),
-        )
-        for kind, name in zip(kinds, names, strict=True)
+        Panel(title=f"{name}, 32 accelerators", x=VOLUME, y=time, series=tuple(_times(chosen)))
+        for name, chosen in kinds.items()
     ]
     ratios = [
-        Panel(
-            title=f"{name}, 2 to 512 accelerators",
-            x=VOLUME,
-            y=Axis(title="model over measurement", scale="log10", limits=(0.05, 10)),
-            series=tuple(_ratios(only(rows, collective=kind))),
-        )
-        for kind, name in zip(kinds, names, strict=True)
+        Panel(title=f"{name}, 2 to 512 accelerators", x=VOLUME, y=ratio, series=tuple(_ratios(chosen)))
+        for name, chosen in kinds.items()
     ]
     return Chart(
         name="F8",
@@ -350,10 +323,8 @@ def _times(rows: Sequence[Row]) -> Iterator[Series]:
         name = f"{nodes} nodes of {inside}"
         colour = PALETTE[number]
         yield Series(name=f"{name}, model", x=volumes, y=[1e3 * row["model_s"] for row in chosen], colour=colour)
-        measured = [1e3 * row["measured_s"] for row in chosen]
-        yield Series(
-            name=f"{name}, measured", x=volumes, y=measured, kind="points", colour=colour, marker="circle"
-        )  # fmt: skip
+        times = [1e3 * row["measured_s"] for row in chosen]
+        yield Series(name=f"{name}, measured", x=volumes, y=times, kind="points", colour=colour, marker="circle")
 
 
 def _ratios(rows: Sequence[Row]) -> Iterator[Series]:

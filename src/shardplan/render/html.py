@@ -29,6 +29,7 @@ from shardplan.answers.document import (
     ShareBars,
     SideBySide,
     Span,
+    VectorFigure,
     Words,
 )
 from shardplan.base.units import format_time
@@ -65,6 +66,26 @@ def notebook_html(document: AnswerDocument) -> str:
     """The answer as one piece: what was asked, verdict, parts."""
     parts = [blocks_html(document.head), blocks_html(document.verdict), *map(part_html, document.parts)]
     return f'{STYLE}<div class="shardplan answer">{"".join(f"<div>{part}</div>" for part in parts if part)}</div>'
+
+
+PAGE_STYLE: Final = (
+    ":root{color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;margin:1em 0;font-size:14px}"
+    "td,th{padding:.25em .7em;text-align:left;border-bottom:1px solid #8884;vertical-align:top}"
+    ".n{text-align:right}svg{max-width:40em;display:block}"
+)
+
+
+def parts_page(title: str, parts: Sequence[Part]) -> str:
+    """Parts as one HTML file that loads nothing."""
+    body = "\n".join(map(part_html, parts))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="shardplan">'
+        f"<title>{escape(title)}</title>"
+        f'<meta name="viewport" content="width=device-width"><style>{PAGE_STYLE}</style></head>\n'
+        f"<body><h1>{escape(title)}</h1>\n{body}\n</body></html>\n"
+    )
 
 
 def part_html(part: Part) -> str:
@@ -178,10 +199,6 @@ def _shares(bars: ShareBars) -> str:
     return table_html(RowTable(bars.shares, columns))
 
 
-def _hanging(block: Hanging) -> str:
-    return f"<p>{_words((block.lead, Span(' '), block.words), '')}</p>"
-
-
 def _bars(bars: BarTable) -> str:
     """Every cell, and the bar behind them."""
     titles = bars.titles or [""] * len(bars.rows[0].cells)
@@ -194,8 +211,9 @@ def _bars(bars: BarTable) -> str:
 
 FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     Line: _line,
-    Hanging: _hanging,
+    Hanging: lambda block: f"<p>{_words((block.lead, Span(' '), block.words), '')}</p>",
     Item: lambda item: _line(Line(item.text, item.mark.strip())),
+    VectorFigure: lambda drawing: drawing.svg("auto"),
     Bullets: _bullets,
     Numbered: _bullets,
     Phrases: _phrases,

@@ -9,12 +9,10 @@ from shardplan.answers.document import AnswerDocument, RowTable
 
 def document_record(document: AnswerDocument) -> dict[str, Any]:
     """The answer as a mapping that JSON can hold; units are in the keys."""
-    entries = {key: _plain(value) for key, value in document.record().items()}
+    entries = {
+        key: record_rows(value) if isinstance(value, RowTable) else value for key, value in document.record().items()
+    }
     return {"schema": f"shardplan/{document.name}/1", **entries}
-
-
-def _plain(value: Any) -> Any:
-    return record_rows(value) if isinstance(value, RowTable) else value
 
 
 def record_rows(table: RowTable) -> list[dict[str, Any]]:

@@ -96,10 +96,6 @@ def _show_numbered(page: Page, numbered: Numbered) -> None:
         page.hanging(Text(str(number).rjust(2)), Text(text, style=STYLES[numbered.tone]), gap=1)
 
 
-def _show_phrases(page: Page, phrases: Phrases) -> None:
-    page.under_label(line for group in phrases.groups for line in page.whole_words(group))
-
-
 def _show_plot(page: Page, plot: Plot) -> None:
     for line in scatter(plot.dots, page.width - INDENT, plot.x_ends, plot.y_ends):
         page.line(line)
@@ -337,7 +333,7 @@ FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
     Item: lambda page, item: page.hanging(Text(item.mark), Text(item.text), gap=1),
     Bullets: _show_bullets,
     Numbered: _show_numbered,
-    Phrases: _show_phrases,
+    Phrases: lambda page, block: page.under_label(line for group in block.groups for line in page.whole_words(group)),
     CommandLine: lambda page, command: page.verbatim(command.text),
     RowTable: show_table,
     SideBySide: _show_sides,

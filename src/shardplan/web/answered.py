@@ -116,8 +116,7 @@ DIMENSIONS: Final = ("tp", "pp", "cp", "ep", "vp", "micro_batch_size", "sharding
 IN_TABLE: Final = 24
 
 
-@dataclass(frozen=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """A plan of the picture."""
 
     plan: Plan
@@ -130,25 +129,13 @@ def points_of(found: PageAnswer) -> list[Point]:
     """A sample of all plans, and the listed ones."""
     sample = found.result.sample(POINTS)
     drawn = [] if sample is None else [
-        Point(
-            plan=sample.plan(index),
-            step_time=float(sample.step_time[index]),
-            peak_memory_bytes=float(sample.peak_memory_bytes[index]),
-            fits=bool(sample.fits[index]),
-        )
-        for index in range(len(sample))
+        Point(sample.plan(at), float(sample.step_time[at]), float(sample.peak_memory_bytes[at]), bool(sample.fits[at]))
+        for at in range(len(sample))
     ]  # fmt: skip
-    listed = [_point(each) for each in found.result.estimates]
+    listed = [
+        Point(each.plan, each.step_time, each.peak_memory_bytes, each.feasible) for each in found.result.estimates
+    ]
     return [*{each.plan: each for each in (*drawn, *listed)}.values()]
-
-
-def _point(estimate: Estimate) -> Point:
-    return Point(
-        plan=estimate.plan,
-        step_time=estimate.step_time,
-        peak_memory_bytes=estimate.peak_memory_bytes,
-        fits=estimate.feasible,
-    )
 
 
 def space_record(found: PageAnswer, points: list[Point]) -> dict[str, Any]:

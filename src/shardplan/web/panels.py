@@ -16,7 +16,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import MEMORY, TERMS
 from shardplan.plotting.chart import GREY, IDLE, PALETTE, SECOND_PALETTE, Axis, Chart, Panel, Series
 from shardplan.plotting.page import axis_settings, contour_of, trace_of, values_along
-from shardplan.reports.breakdown import MemoryBar, Share, memory_bar, memory_use, step_split
+from shardplan.reports.breakdown import MemoryBar, memory_bar, memory_use, step_split
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.state import plan_code
@@ -191,19 +191,18 @@ def step_parts(estimate: Estimate, whole: float | None = None) -> list[BarPart]:
     shown = [share for share in shares if share.share >= LEAST_SHARE]
     rest = sum(share.value for share in shares if share.share < LEAST_SHARE)
     shown.sort(key=lambda share: order.index(share.name))
-    parts = [_term(share, estimate.step_time, whole) for share in shown]
+    parts = [
+        BarPart(
+            label=TERMS[share.name].label,
+            text=f"{format_time(share.value)}, {percent(share.value / estimate.step_time)}",
+            share=share.value / whole,
+            tone=TERMS[share.name].tone,
+        )
+        for share in shown
+    ]
     if rest > 0:
         parts.append(BarPart(label="the rest", text=format_time(rest), share=rest / whole, tone=REST))
     return parts
-
-
-def _term(share: Share, step: float, whole: float) -> BarPart:
-    return BarPart(
-        label=TERMS[share.name].label,
-        text=f"{format_time(share.value)}, {percent(share.value / step)}",
-        share=share.value / whole,
-        tone=TERMS[share.name].tone,
-    )
 
 
 def shown_plan(estimate: Estimate, whole: float | None = None) -> dict[str, Any]:

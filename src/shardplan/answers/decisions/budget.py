@@ -14,7 +14,6 @@ from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.base.version import VERSION
 from shardplan.decide.budget import BudgetOption, ClusterBudget
 from shardplan.decide.goodput import DAY, Accounts
-from shardplan.estimation.estimate import Estimate
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
 from shardplan.reports.texts.answer import money_text, percent, sentence
@@ -241,7 +240,7 @@ def _parts(table: RowTable, options: Sequence[BudgetOption], *, states_assumptio
         CLUSTER,
         Column("", "step", option("estimate.step_time"), format_time),
         Column("", "batch", option("question.job.global_batch_size"), "{:,}".format),
-        *plan_columns(table.rows, _estimate),
+        *plan_columns(table.rows, option("estimate")),
     ]
     note = "mb: micro-batch size; batch: sequences per step (--global-batch-size)"
     yield Part("Plan", [RowTable(table.rows, plans)], note)
@@ -255,10 +254,6 @@ def _parts(table: RowTable, options: Sequence[BudgetOption], *, states_assumptio
             own = [text for text in run.assumptions if text not in shared]
             if own:
                 yield Part("Assumptions", [Bullets(own)], f"of {run.question.cluster.name} alone")
-
-
-def _estimate(budget: ClusterBudget) -> Estimate | None:
-    return None if budget.option is None else budget.option.estimate
 
 
 def _time(options: Sequence[BudgetOption]) -> RowTable:

@@ -221,16 +221,12 @@ def _best_configurations(figure: Figure, system: tuple[str, int]) -> Iterator[Pa
                 Column("", "GB", itemgetter("memory_gb"), "{:.2f}".format),
                 Column("", "time", itemgetter("time_s"), format_time),
                 *(
-                    Column("", f"{title} %", itemgetter(f"{name}_frac"), _percent, rank=number)
+                    Column("", f"{title} %", itemgetter(f"{name}_frac"), lambda at: f"{100 * at:.1f}", rank=number)
                     for number, (name, title) in enumerate(SHARES.items(), start=2)
                 ),
             )
             if rows:
                 yield Part("", [Line(f"{model}, {title}", tone="strong"), RowTable(rows, columns)])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
 
 
 def _hand_picked(figure: Figure, system: tuple[str, int]) -> Iterator[Part]:

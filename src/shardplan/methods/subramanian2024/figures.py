@@ -23,11 +23,11 @@ from shardplan.methods.subramanian2024.inputs import (
     load_model,
     load_system,
 )
-from shardplan.methods.subramanian2024.iteration import Configuration, PaperSetting
+from shardplan.methods.subramanian2024.iteration import Configuration
 from shardplan.methods.subramanian2024.operators import CollectiveKind, PaperCollective, collective_time
 from shardplan.methods.subramanian2024.search import configuration_records, price_candidates
 from shardplan.methods.subramanian2024.strategies import strategy_of
-from shardplan.methods.subramanian2024.study import SECONDS_PER_DAY, Study, StudyEntry, study
+from shardplan.methods.subramanian2024.study import SECONDS_PER_DAY, Study, StudyEntry, setting_of, study
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[np.float64]]
@@ -151,9 +151,7 @@ def hand_picked(results: Study | None, corrected: Corrections) -> Iterator[Row]:
     del results
     system, num_gpus = load_system("B200", 8), 16384
     for (model, strategy), picked in HAND_PICKED.items():
-        setting = PaperSetting(
-            model=load_model(model), system=system, strategy=strategy_of(strategy), corrected=corrected
-        )
+        setting = setting_of(strategy, model, system, system.nvlink_size, corrected=corrected)
         for letter, (tp1, tp2, pp, mbs, nb) in zip("ABCDEFGHIJ", picked, strict=False):
             dp = num_gpus // (tp1 * tp2 * pp)
             chosen = Configuration(dp=dp, tp1=tp1, tp2=tp2, pp=pp, mbs=mbs, nb=nb)
@@ -255,20 +253,20 @@ def measured_collectives(results: Study | None = None, corrected: Corrections = 
     del results
     system = load_system(*SYSTEM)
     for kind, of_kind in _measured().items():
-        nodes, inside = of_kind["num_nodes"], of_kind["gpus_per_node"]
-        call = PaperCollective(kind=kind, volume=of_kind["size_bytes"], size=nodes * inside, inside=inside, group="all")
-        model = np.asarray(collective_time(call, system, corrected))
-        measured = of_kind["time_us"] * 1e-6
-        for number in range(len(model)):
+        nodes, inside, sizes = of_kind["num_nodes"], of_kind["gpus_per_node"], of_kind["size_bytes"]
+        call = PaperCollective(kind=kind, volume=sizes, size=nodes * inside, inside=inside, group="all")
+        model, measured = np.asarray(collective_time(call, system, corrected)), of_kind["time_us"] * 1e-6
+        for each in zip(nodes, inside, sizes, measured, model, strict=True):
+            num_nodes, gpus_per_node, size = map(int, each[:3])
             yield {
                 "collective": kind,
-                "num_nodes": int(nodes[number]),
-                "gpus_per_node": int(inside[number]),
-                "num_gpus": int(nodes[number] * inside[number]),
-                "size_bytes": int(of_kind["size_bytes"][number]),
-                "measured_s": float(measured[number]),
-                "model_s": float(model[number]),
-                "model_over_measured": float(model[number] / measured[number]),
+                "num_nodes": num_nodes,
+                "gpus_per_node": gpus_per_node,
+                "num_gpus": num_nodes * gpus_per_node,
+                "size_bytes": size,
+                "measured_s": float(each[3]),
+                "model_s": float(each[4]),
+                "model_over_measured": float(each[4] / each[3]),
             }
 
 

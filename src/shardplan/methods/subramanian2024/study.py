@@ -48,6 +48,12 @@ NUM_KEPT: Final = 10
 SECONDS_PER_DAY = 86400.0
 
 
+def setting_of(strategy: object, model: object, system: object, nvs: int, **others: Any) -> PaperSetting:
+    """Of a search by names. Raises ``InputError``."""
+    parts = load_model(model), load_system(system, nvs), strategy_of(strategy)
+    return PaperSetting(model=parts[0], system=parts[1], strategy=parts[2], **others)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyEntry:
     """One search of the study: one strategy and model on one system, for every number of accelerators."""
@@ -80,10 +86,11 @@ class StudyEntry:
         """The best configurations of every size with all statistics."""
         found = [(result, number) for result in self.results for number in range(len(result.best))]
         priced = configuration_records(
-            PaperSetting(
-                model=load_model(self.model),
-                system=load_system(self.system, self.nvs),
-                strategy=strategy_of(self.strategy),
+            setting_of(
+                self.strategy,
+                self.model,
+                self.system,
+                self.nvs,
                 global_batch_size=self.global_batch_size,
                 corrected=self.corrected,
             ),
@@ -205,7 +212,7 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     for group, members in groups.items():
-        setting = _setting(*group)
+        setting = setting_of(*group)
         priced = configuration_records(setting, [row.configuration for row in members])
         found = search(setting, sorted({row.num_gpus for row in members}), top=max(row.rank for row in members))
         results = {result.num_gpus: result for result in found}
@@ -217,14 +224,10 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
             yield Case(name=f"{row.name}, searched", expected=expected, computed=rates)
 
 
-def _setting(strategy: object, model: object, system: object, nvs: int) -> PaperSetting:
-    return PaperSetting(model=load_model(model), system=load_system(system, nvs), strategy=strategy_of(strategy))
-
-
 def _row(record: Mapping[str | None, Any]) -> _Row:
     """A row read and checked."""
     nvs = _count(record, "nvs", most=MAX_DOMAIN)
-    setting = _setting(record["strategy"], record["model"], record["gpu"], nvs)
+    setting = setting_of(record["strategy"], record["model"], record["gpu"], nvs)
     suffix = "1" if setting.strategy.has_second_degree else ""
     degrees = {
         name: _count(record, column)

@@ -6,14 +6,17 @@ Clouds of points on logarithmic axes, on light pages and on dark ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from shardplan.base.fields import dataclass
+from shardplan.calibrate.errors import GROUPINGS
+from shardplan.calibrate.predict import Prediction
+from shardplan.calibrate.validate import Validation
+from shardplan.reports.accuracy.record import Accuracy
 
 WIDTH, HEIGHT = 560, 400
 LEFT, RIGHT, TOP, BOTTOM = 72, 28, 34, 74
@@ -57,7 +60,8 @@ class Scatter:
 
 def drawn(figure: Scatter, theme: str) -> str:
     """The figure as one SVG element. ``theme``: one of ``THEMES``."""
-    body = [*_grid(figure), *_guides(figure), *_points(figure), *_texts(figure)]
+    guides = (_path(figure, points, css="r d" if dashed else "r", joined=True) for points, dashed in figure.lines)
+    body = [*_grid(figure), *guides, *_points(figure), *_texts(figure)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(figure.title)}"><style>{THEMES[theme]}{_STYLE}</style>{"".join(body)}</svg>\n'
@@ -96,11 +100,6 @@ def _grid(figure: Scatter) -> Iterable[str]:
         yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
 
 
-def _guides(figure: Scatter) -> Iterable[str]:
-    for points, dashed in figure.lines:
-        yield _path(figure, points, css="r d" if dashed else "r", joined=True)
-
-
 def _points(figure: Scatter) -> Iterable[str]:
     x = LEFT
     for name, cloud in zip("ab", figure.clouds, strict=False):
@@ -121,7 +120,6 @@ def _texts(figure: Scatter) -> Iterable[str]:
     )
 
 
-Point = Mapping[str, Any]
 Ticks = tuple[tuple[float, str], ...]
 KINDS = {"dense": "dense", "moe": "mixture of experts"}
 SECONDS = ((0.05, "50 ms"), (0.5, "0.5 s"), (5.0, "5 s"), (50.0, "50 s"), (500.0, "500 s"))
@@ -132,15 +130,12 @@ FEWEST = 5
 """Runs of a class of world size for which its median is drawn."""
 
 
-def accuracy_figures(record: Mapping[str, Any]) -> dict[str, Scatter]:
-    """Figures of a record by name: left-out predictions where it has them, else predictions as they are."""
-    points: Sequence[Point] = record["points"]
-    is_left_out = any(point["left_out_step_time_s"] is not None for point in points)
-    who = "left_out" if is_left_out else "predicted"
-    end = " (team left out)" if is_left_out else ""
-    times = _clouds(points, "measured_step_time_s", f"{who}_step_time_s")
-    memories = _clouds(points, "measured_peak_memory_bytes", f"{who}_peak_memory_bytes")
-    ratios = _ratio_clouds(points, f"{who}_step_time_s")
+def accuracy_figures(accuracy: Accuracy) -> dict[str, Scatter]:
+    """Figures by name: left-out predictions where there are some, else predictions as they are."""
+    checked, end = (accuracy.left_out, " (team left out)") if accuracy.left_out else (accuracy.fresh, "")
+    times = _clouds(checked, lambda one: (one.run.step_time, one.step_time))
+    memories = _clouds(checked, lambda one: (one.run.peak_memory_bytes, one.peak_memory_bytes))
+    ratios = _clouds(checked, lambda one: (one.run.num_accelerators, one.step_time / (one.run.step_time or math.nan)))
     seconds = _reaching(SECONDS, times, 10, lambda value: f"{value:g} s")
     gigabytes = _reaching(GIGABYTES, memories, 2, lambda value: f"{value / 1e9:g} GB")
     shares = _reaching(RATIOS, ratios, 2, lambda value: f"{value:g}" if value >= 1 else f"1/{1 / value:g}", axes=(1,))
@@ -161,7 +156,7 @@ def accuracy_figures(record: Mapping[str, Any]) -> dict[str, Scatter]:
             x_ticks=_reaching(WORLD, ratios, 8, lambda value: f"{value:,.0f}", axes=(0,)),
             y_ticks=shares,
             clouds=ratios,
-            lines=((_medians(points, f"{who}_step_time_s"), False),),
+            lines=((_medians(ratios), False),),
         ),
         "memory": Scatter(
             title=f"Peak memory: predicted{end} against measured",
@@ -197,33 +192,18 @@ def _diagonals(low: float, high: float) -> list[tuple[list[tuple[float, float]],
     ]
 
 
-def _of_kinds(points: Sequence[Point], place: Callable[[Point], tuple[float, float] | None]) -> list[Cloud]:
-    found = {kind: [place(point) for point in points if point["kind"] == kind] for kind in KINDS}
-    return [Cloud(label=KINDS[kind], points=[one for one in places if one]) for kind, places in found.items()]
+def _clouds(checked: Validation, place: Callable[[Prediction], tuple[float | None, float]]) -> list[Cloud]:
+    """Points of every kind of model, of runs that have both figures."""
+    places = [(GROUPINGS["kind"](one), *place(one)) for one in checked.predictions]
+    return [
+        Cloud(label=label, points=[(x, y) for kind, x, y in places if kind == name and x and y and not math.isnan(y)])
+        for name, label in KINDS.items()
+    ]
 
 
-def _clouds(points: Sequence[Point], x: str, y: str) -> list[Cloud]:
-    return _of_kinds(points, lambda point: (point[x], point[y]) if point[x] and point[y] else None)
-
-
-def _ratio(point: Point, predicted: str) -> float | None:
-    measured, guess = point["measured_step_time_s"], point[predicted]
-    return guess / measured if measured and guess else None
-
-
-def _ratio_clouds(points: Sequence[Point], predicted: str) -> list[Cloud]:
-    def place(point: Point) -> tuple[float, float] | None:
-        ratio = _ratio(point, predicted)
-        return None if ratio is None else (point["num_accelerators"], ratio)
-
-    return _of_kinds(points, place)
-
-
-def _medians(points: Sequence[Point], predicted: str) -> list[tuple[float, float]]:
+def _medians(clouds: Sequence[Cloud]) -> list[tuple[float, float]]:
     """Median ratio of every power of two of the world size that has a few runs."""
     classes: dict[int, list[float]] = {}
-    for point in points:
-        ratio = _ratio(point, predicted)
-        if ratio is not None:
-            classes.setdefault(round(np.log2(point["num_accelerators"])), []).append(ratio)
+    for size, ratio in (point for cloud in clouds for point in cloud.points):
+        classes.setdefault(round(np.log2(size)), []).append(ratio)
     return [(2.0**power, float(np.median(some))) for power, some in sorted(classes.items()) if len(some) >= FEWEST]

@@ -212,14 +212,10 @@ async def whole(request: Request) -> HTMLResponse:
         "step.html",
         the_answer,
         seen=seen,
-        schedules=_schedules(),
+        schedules=[("", "the plan's own"), *((name, name) for name in list_all_schedules())],
         timeline_scripts=SCRIPTS,
         **question_context(seen.question),
     )
-
-
-def _schedules() -> list[tuple[str, str]]:
-    return [("", "the plan's own"), *((name, name) for name in list_all_schedules())]
 
 
 async def the_answer(request: Request) -> HTMLResponse:

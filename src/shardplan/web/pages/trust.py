@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast, get_args
 
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.estimation.evidence import NearRun
 from shardplan.reports.accuracy.causes import Subject
-from shardplan.reports.accuracy.known_runs import KnownRun, RunAccount
+from shardplan.reports.accuracy.known_runs import KnownRun, Quantity, RunAccount
 from shardplan.reports.texts.answer import near_words, signed_percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.web.pages import TRUST as VIEW
@@ -164,7 +164,7 @@ async def _near(request: Request, asked: TrustQuestion) -> tuple[tuple[NearRun, 
 
 def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     """What the template shows of the runs."""
-    from shardplan.reports.accuracy.known_runs import Quantity, chosen_runs, errors_by_facet, furthest_off, known_runs
+    from shardplan.reports.accuracy.known_runs import chosen_runs, errors_by_facet, furthest_off, known_runs
     from shardplan.web.figures import trust_figure
 
     assert asked.quantity in get_args(Quantity)
@@ -187,26 +187,18 @@ def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
 
 def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, Any]:
     """A run as texts. ``distances``: from the question, of the nearest runs."""
-    from shardplan.base.units import format_bytes, format_time
-
     run, text = one.run, format_bytes if quantity == "peak_memory" else format_time
     is_verdict = quantity == "fits"
-    share = f"{100 * math.exp(one.fits or 0.0):.0f} %"
     return {
         "id": run.id,
         "distance": near_words(distances[run.id]) if run.id in distances else "",
         "model": run.model.removeprefix("models/").removesuffix(".json"),
         "where": f"{run.num_accelerators:,} x {run.accelerator}",
-        "measured": ("ran" if run.ran else "ran out of memory") if is_verdict else text(one.measured(quantity)),
-        "predicted": f"needs {share}" if is_verdict else text(one.predicted(quantity)),
-        "error": ("right" if one.is_right else "wrong") if is_verdict else factor_text(one.ratio(quantity)),
+        "measured": _ended(one) if is_verdict else text(one.measured(quantity)),
+        "predicted": _needs(math.exp(one.fits or 0.0)) if is_verdict else text(one.predicted(quantity)),
+        "error": _judged(is_right=one.is_right) if is_verdict else signed_percent(math.expm1(one.ratio(quantity))),
         "is_off": not one.is_right if is_verdict else abs(one.ratio(quantity)) > math.log(1.25),
     }
-
-
-def factor_text(log_ratio: float) -> str:
-    """Predicted over measured, as a share that is too small or too large."""
-    return signed_percent(math.expm1(log_ratio))
 
 
 async def run(request: Request) -> HTMLResponse:
@@ -247,6 +239,7 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
     """What the panel of a run shows."""
     run, asked, estimate = account.known.run, account.prediction.asked, account.estimate
     job, cluster = asked.question.job, asked.question.cluster
+    size = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
     sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
     tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
     return {
@@ -258,12 +251,13 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
             ("Description", f"tier {run.tier}: {TIERS.get(run.tier, '')}"),
             ("Model", f"{asked.question.model.name}, {format_count(asked.question.model.num_parameters)} parameters"),
             ("Cluster", f"{cluster.name}: {', '.join(tiers)}"),
-            ("Job", _job(job)),
+            ("Job", f"{size}, {job.precision}, {job.optimizer}"),
             ("Plan", ", ".join(plan_words(estimate))),
         ],
         "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
         "remarks": run.notes,
         "compared": [*_compared(account)],
+        "band": _band(account),
         "shown": shown_plan(estimate),
         "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
         "assumed": asked.assumed,
@@ -271,48 +265,51 @@ def run_texts(account: RunAccount) -> dict[str, Any]:
     }
 
 
-def _job(job: Any) -> str:
-    size = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
-    return f"{size}, {job.precision}, {job.optimizer}"
-
-
-def _compared(account: RunAccount) -> list[dict[str, str]]:
+def _compared(account: RunAccount) -> Iterator[dict[str, str]]:
     """Each quantity: measured, predicted without and with the run's team, errors."""
     known, now = account.known, account.prediction
-    rows = []
-    if known.measured_step_time is not None:
-        inside = now.step_time_p10 <= known.measured_step_time <= now.step_time_p90
-        band = f"{format_time(now.step_time_p10)} to {format_time(now.step_time_p90)}"
-        rows.append(
-            _run_row("Step time", known, "step_time", now.step_time, format_time)
-            | {"band": f"{band}: the measured time is {'inside' if inside else 'outside'}"}
-        )
-    if known.run.peak_memory_bytes is not None:
-        rows.append(_run_row("Peak memory", known, "peak_memory", now.peak_memory_bytes, format_bytes) | {"band": ""})
-    share = now.needed_memory_bytes / now.usable_memory_bytes
-    ended = "ran" if known.run.ran else "ran out of memory"
-    rows.append(
-        {
-            "name": "Fits",
-            "measured": ended,
-            "unseen": "-" if known.fits is None else f"needs {100 * math.exp(known.fits):.0f} %",
-            "seen": f"needs {100 * share:.0f} %",
-            "unseen_error": "" if known.fits is None else ("right" if known.is_right else "wrong"),
-            "seen_error": "right" if now.fits == known.run.ran else "wrong",
-            "band": "",
-        }
+    quantities: tuple[tuple[str, Quantity, float, Callable[[float], str]], ...] = (
+        ("Step time", "step_time", now.step_time, format_time),
+        ("Peak memory", "peak_memory", now.peak_memory_bytes, format_bytes),
     )
-    return rows
-
-
-def _run_row(name: str, known: KnownRun, quantity: Any, now: float, text: Any) -> dict[str, str]:
-    measured, unseen = known.measured(quantity), known.predicted(quantity)
-    assert measured is not None
-    return {
-        "name": name,
-        "measured": text(measured),
-        "unseen": "-" if unseen is None else text(unseen),
-        "seen": text(now),
-        "unseen_error": "" if unseen is None else signed_percent(unseen / measured - 1),
-        "seen_error": signed_percent(now / measured - 1),
+    for name, quantity, seen, text in quantities:
+        measured, unseen = known.measured(quantity), known.predicted(quantity)
+        if measured is not None:
+            yield {
+                "name": name,
+                "measured": text(measured),
+                "unseen": "-" if unseen is None else text(unseen),
+                "seen": text(seen),
+                "unseen_error": "" if unseen is None else signed_percent(unseen / measured - 1),
+                "seen_error": signed_percent(seen / measured - 1),
+            }
+    yield {
+        "name": "Fits",
+        "measured": _ended(known),
+        "unseen": "-" if known.fits is None else _needs(math.exp(known.fits)),
+        "seen": _needs(now.needed_memory_bytes / now.usable_memory_bytes),
+        "unseen_error": "" if known.fits is None else _judged(is_right=known.is_right),
+        "seen_error": _judged(is_right=now.fits == known.run.ran),
     }
+
+
+def _band(account: RunAccount) -> str:
+    """The band of the step time, and on which side of its ends the measured time is; empty where there is none."""
+    measured, now = account.known.measured_step_time, account.prediction
+    if measured is None:
+        return ""
+    side = "inside" if now.step_time_p10 <= measured <= now.step_time_p90 else "outside"
+    return f"{format_time(now.step_time_p10)} to {format_time(now.step_time_p90)}: the measured time is {side}"
+
+
+def _ended(one: KnownRun) -> str:
+    return "ran" if one.run.ran else "ran out of memory"
+
+
+def _needs(share: float) -> str:
+    """Of the usable memory."""
+    return f"needs {100 * share:.0f} %"
+
+
+def _judged(*, is_right: bool) -> str:
+    return "right" if is_right else "wrong"
