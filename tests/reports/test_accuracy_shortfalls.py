@@ -70,9 +70,8 @@ def test_the_worst_memories_come_first_and_none_is_small(metered: Validation) ->
     ]
     checked = replace(metered, predictions=tuple(moved))
     rows = worst(Accuracy.of(checked), lambda one: one.log_memory_ratio, most=12, least=0.05)
-    assert [(row.name.run.id, row.in_sample) for row in rows] == [
-        (name, pytest.approx(FACTORS[name])) for name in FACTORS
-    ]
+    assert {row.name.run.id: row.in_sample for row in rows} == pytest.approx(FACTORS)
+    assert [row.name.run.id for row in rows] == list(FACTORS)
     shown = _rows(Accuracy.of(checked), "Worst peak memories")
     assert [row[2] for row in shown] == ["reserved", "unstated", "process", "process"]
     assert shown[0][-1].startswith("optimizer on the CPU")
