@@ -96,7 +96,8 @@ def test_every_misordered_pair_is_counted_once() -> None:
 
 def test_runs_of_ones_own_have_no_section() -> None:
     nothing = Validation(predictions=(), skipped=(), sweeps=())
-    assert not causes(Accuracy.of(nothing)) and not causes(Accuracy.of(nothing), "peak_memory")
+    assert not causes(Accuracy.of(nothing))
+    assert not causes(Accuracy.of(nothing), "peak_memory")
     assert not causes_of_order(nothing)
 
 
