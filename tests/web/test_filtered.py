@@ -66,3 +66,11 @@ def test_a_part_of_the_picture_has_the_plans_in_it(client: TestClient) -> None:
     times = [float(each) for each in STEP.findall(found(client, f"step {low:.4f}..{1.2 * low:.4f}"))]
     assert times
     assert all(low - 1e-4 <= each <= 1.2 * low + 1e-4 for each in times)
+
+
+@pytest.mark.parametrize("text", ["", "tp 8"])
+def test_where_no_plan_fits_no_table_is_promised(client: TestClient, text: str) -> None:
+    question = {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": "8", "filter": text}
+    response = client.get("/plans", params=question)
+    assert response.status_code == 422
+    assert "no plan fits" in response.text.lower()

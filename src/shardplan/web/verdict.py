@@ -14,7 +14,7 @@ from shardplan.answers.document import Column, plain_text
 from shardplan.answers.plans import doubt_lines
 from shardplan.answers.sections import stages_parts
 from shardplan.ask.forms import LISTED
-from shardplan.base.errors import ShardplanError
+from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.units import format_bytes, format_count, format_time
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import term_label
@@ -330,8 +330,15 @@ def plan_table(result: SearchResult, found: Sequence[Estimate] | None = None) ->
     """Columns and rows: the plans of a search, the recommended one among them, or those ``found``.
 
     Step, degrees and memory come first: a narrow screen shows no more of a row.
+
+    Raises ``InputError`` where no plan fits.
     """
-    assert result.ties is not None
+    if result.ties is None:
+        raise InputError(
+            "no plan fits in memory",
+            rule="plans are listed where one fits",
+            hint="take more accelerators, or recompute more",
+        )
     ties, taken, shown = result.ties, result.ties.time_of(result.ties.recommended), listed_plans(result)
     plans = shown.estimates if found is None else found
     degrees = [name for name in DEGREES if any(getattr(each.plan, name) != 1 for each in (*shown.estimates, *plans))]

@@ -339,7 +339,11 @@ def _slime(case: RlCase) -> str:
 
 def _options(values: Mapping[str, Any]) -> list[str]:
     """Options by their values: True stands for the option alone, False and None for none."""
-    given = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value not in (None, False)}
+    given = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in values.items()
+        if value is not None and value is not False
+    }
     texts = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
     return [name if value is True else f"{name} {value}" for name, value in texts.items()]
 
