@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes time in which Ctrl
 
 if TYPE_CHECKING:
     from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-    from shardplan.api.audits import AuditAnswer, ResumeAnswer, audit, will_resume
+    from shardplan.api.audits import AuditAnswer, audit
     from shardplan.api.calls import estimate, export, search, search_frameworks
     from shardplan.api.decisions import (
         BudgetAnswer,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
     from shardplan.api.rl import RlAnswer, load_rl, rl
+    from shardplan.api.resuming import ResumeAnswer, will_resume
     from shardplan.api.rl_audits import RlAuditAnswer
     from shardplan.base.errors import (
         InputError,
@@ -152,7 +153,8 @@ _MODULES = {
     "decide.operations": ("Operations",),
     "base.errors": ("InputError", "NotRunnableError", "PlanError", "ShardplanError", "UnitError", "UnknownNameError"),
     "api.answers": ("PlanAnswer", "SearchAnswer", "load"),
-    "api.audits": ("AuditAnswer", "ResumeAnswer", "audit", "will_resume"),
+    "api.audits": ("AuditAnswer", "audit"),
+    "api.resuming": ("ResumeAnswer", "will_resume"),
     "api.rl_audits": ("RlAuditAnswer",),
     "api.calls": ("estimate", "export", "search", "search_frameworks"),
     "api.decisions": (

@@ -343,7 +343,7 @@ FORMS: Final[list[tuple[str, dict[str, str]]]] = [
     ("model_type", {"config": "{}", "model": "config.json"}),
 ]
 """What the message must show, and fields of the form in place of those of a question."""
-SEARCHES: Final = ("planner.search.survey_of", "decide.searching.survey_of", "decide.searching.best_of_alike")
+SEARCHES: Final = ("planner.scope.survey_of", "decide.searching.best_of_alike")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.commands import FEW, SMALL, answer, refused, run, unwrapped
 
 import shardplan
+from shardplan.base.units import format_time
 from shardplan.inputs.plan import Plan
 from shardplan.reports.plan_file import read_plan_file
 
@@ -220,8 +221,8 @@ def test_the_answer_is_one_screen_and_starts_with_the_plan_to_take() -> None:
     record = answer(*asked)
     best = record["recommended"]["plan"]
     assert lines[3].startswith("Fits ")
-    assert f"{best['step_time_s']:.3g} s a step" in lines[3]
-    first = unwrapped("\n".join(lines[:18]))
+    assert f"{format_time(best['step_time_s'])} a step" in lines[3]
+    first = unwrapped("\n".join(lines[:19]))
     for text in (f"tp {best['plan']['tp']} ", "80 % band", "per accelerator", "MFU", "accelerator-hours", "Runs on"):
         assert text in first
     assert sum(line.startswith("  ") and "communication" in line for line in lines) <= 5

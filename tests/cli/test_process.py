@@ -182,11 +182,11 @@ def test_an_interrupt_ends_a_search_and_leaves_no_file(tmp_path: Path) -> None:
     arguments = ["plan", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "2048", "--json", str(tmp_path / "x.json")]
     program = (
         f"import signal, sys\nsys.argv = {['shardplan', *arguments]!r}\nfrom shardplan.__main__ import main\n"
-        "from shardplan.planner import search\n"
-        "def survey_of(*args, survey=search.survey_of, **kwargs):\n"
+        "from shardplan.planner import scope\n"
+        "def survey_of(*args, survey=scope.survey_of, **kwargs):\n"
         "    sys.stderr.write('searching\\n')\n    sys.stderr.flush()\n"
         "    return survey(*args, **kwargs)\n"
-        "search.survey_of = survey_of\n"
+        "scope.survey_of = survey_of\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # jobs in the background inherit it ignored
         "main()\n"
     )

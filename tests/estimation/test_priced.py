@@ -285,4 +285,4 @@ def test_what_comes_once_a_step_is_slower_with_stragglers() -> None:
     parts = {name: np.array([value]) for name, value in (("gather", 1.0), ("reduce", 2.0), ("update", 4.0))}
     once = OnceAStep(**parts, fixed={"fixed": 8.0}, straggler_factor=1.25)
     assert once.after(np.array([25.0])).tolist() == [50.0]
-    assert once.stragglers(np.array([25.0])).tolist() == pytest.approx([10.0])
+    assert once.after_passes(np.array([25.0]))["stragglers"].tolist() == pytest.approx([10.0])

@@ -54,7 +54,8 @@ def figures(text: str) -> Iterator[tuple[str, str]]:
             found = VALUE.match(flat, start.end())
             for value in filter(None, found.groups() if found else ()):
                 if name in SIGNED or value[0] not in "+-":  # a sign is that of a difference from another plan
-                    yield f"{name} [{value.rpartition(' ')[2] if '%' in value else 'size'}]", value
+                    unit = value.rpartition(" ")[2]
+                    yield f"{name} [{'bytes' if unit.endswith('B') else '%' if unit == '%' else 'time'}]", value
 
 
 @pytest.fixture(scope="module", params=QUESTIONS, ids=[f"{n}-{each[0]}" for n, each in enumerate(QUESTIONS)])
@@ -94,7 +95,7 @@ def test_reading_finds_a_figure_that_differs() -> None:
     one = figures("<b>MFU</b> 48.1 % of it; pipeline bubble 109 ms, 1.4 % 80 % band 7.32 s to 8.77 s")
     other = figures("MFU 48.1 %; pipeline bubble  109 ms   1.5 %; 80 % band 7.32 s to 8.78 s, tp communication +3.61 s")
     bubbles = {("pipeline bubble [%]", "1.4 %"), ("pipeline bubble [%]", "1.5 %")}
-    bands = {("80 % band [size]", "7.32 s to 8.77 s"), ("80 % band [size]", "7.32 s to 8.78 s")}
+    bands = {("80 % band [time]", "7.32 s to 8.77 s"), ("80 % band [time]", "7.32 s to 8.78 s")}
     assert set(one) ^ set(other) == bubbles | bands
 
 

@@ -6,23 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
-from shardplan.answers.resume import Load, load_of, named, of_side, resume_document, side_of_file
-from shardplan.api.answers import PlanAnswer, SearchAnswer
 from shardplan.api.saving import AsPage
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
-from shardplan.base.errors import InputError, check_kind
 from shardplan.base.records import field_values
-from shardplan.decide.operations import Operations
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.callers import started
 from shardplan.launch.read.places import Places
-from shardplan.launch.resume import answer as resuming
-from shardplan.launch.resume.answer import ResumeSide, side_of_plan, side_of_reading
 from shardplan.planner.stopping import Stop
 from shardplan.rl.launches.reading import read_rl_launch
 
@@ -107,66 +101,3 @@ def ask_of_file(  # noqa: PLR0917  # as the function above takes them
     places = Places(root=None if root is None else Path(root), companions=tuple(others))
     env = dict(env or {})
     return started(Ask(path=first, env=env, arguments=tuple(arguments), entry=entry, given=stated, places=places))
-
-
-RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditAnswer
-"""A launch file, a plan file, or what ``estimate``, ``search``, ``load`` or ``audit`` returned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumeAnswer(resuming.Resume, AsPage):
-    """Whether a run can go on from the checkpoint of another: state by state, with reasons and sources."""
-
-    load: Load | None = None
-    """Bytes and time of the load; None where nothing is loaded or the size is not known."""
-
-    def document(self) -> AnswerDocument:
-        """What ``shardplan resume`` prints (docs/output.md names every key of its record)."""
-        return resume_document(self, self.load)
-
-    def __repr__(self) -> str:
-        return f"<ResumeAnswer: {self.verdict}; {self.why}>"
-
-
-def will_resume(
-    old: RunLike,
-    new: RunLike,
-    *,
-    framework: str | None = None,
-    model: ModelLike | None = None,
-    cluster: ClusterLike | None = None,
-    env: Mapping[str, str] | None = None,
-    given: Mapping[str, object] | None = None,
-    operations: Operations | None = None,
-) -> ResumeAnswer:
-    """Whether ``new`` can load the checkpoint that ``old`` saved: ``will_resume("launch.sh", "launch-512.sh")``.
-
-    The record of the framework answers, and says its version, date and sources; what it does not say is unknown.
-    ``framework``: that of plans that name none. ``env`` and ``given`` are as for ``audit``; a key such as
-    ``new.NODES`` is for one of the two files. ``operations``: bandwidth of checkpoints. Raises ``InputError`` for a
-    file that is not read.
-    """
-    stated = {key: str(value) for key, value in (given or {}).items()}
-    shared = {
-        "model": None if model is None else model_of(model),
-        "cluster": None if cluster is None else cluster_of(cluster),
-    }
-    sides = [
-        _side(each, framework, env=of_side(env or {}, name), given=of_side(stated, name), **shared)
-        for name, each in (("old", old), ("new", new))
-    ]
-    found = resuming.resume(*sides)
-    return ResumeAnswer(**field_values(resuming.Resume, found), load=load_of(found, operations or Operations()))
-
-
-def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:
-    """One run. Raises InputError."""
-    if isinstance(run, AuditAnswer):
-        return side_of_reading(run.reading, run.put)
-    if isinstance(run, PlanAnswer | SearchAnswer):
-        picked = run.recommended or run.fastest if isinstance(run, SearchAnswer) else run
-        if picked is None:
-            raise InputError("no plan of the search fits", rule="a plan is resumed", hint="see its suggestions")
-        return named(side_of_plan("plan", run.question, picked.plan, picked.framework), framework)
-    check_kind("run", run, str, os.PathLike, hint="the path of a launch file or a plan file")
-    return side_of_file(Path(run), framework=framework, **asked)

@@ -116,7 +116,7 @@ def resume(*, old: OldArgument, new: NewArgument, asked: ResumeForm, output: Out
     """
     target = output.checked_target(old, new, asked.model, asked.cluster)
     from shardplan.answers.resume import resume_document
-    from shardplan.api.audits import will_resume
+    from shardplan.api.resuming import will_resume
     from shardplan.decide.operations import Operations
 
     found = will_resume(

@@ -15,6 +15,8 @@ SCRIPT = """deepspeed src/train.py --deepspeed configs/zero3.json --model_name_o
   --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --model_max_length 4096 --bf16 True \\
   --gradient_checkpointing True
 """
+UNNAMED = SCRIPT.replace("zero3.json", "ds.json")
+"""The name of its file tells no stage."""
 ZERO3 = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}'
 ZERO2 = '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}'
 RECIPE = """model_name_or_path: meta-llama/Llama-3.1-8B
@@ -52,7 +54,7 @@ def read(*files: Path, **asked: Any) -> dict[str, object]:
 
 
 def test_paths_start_at_the_root_of_the_repository(tmp_path: Path) -> None:
-    repo = placed(tmp_path / "repo", scripts__train_sh=SCRIPT, configs__zero3_json=ZERO3)
+    repo = placed(tmp_path / "repo", scripts__train_sh=UNNAMED, configs__ds_json=ZERO3)
     script = repo / "scripts" / "train.sh"
     assert "sharding" not in read(script)
     (repo / "README.md").write_text("training")
@@ -68,10 +70,10 @@ def test_the_root_and_companions_are_looked_at_first(tmp_path: Path) -> None:
 
 
 def test_no_file_outside_the_root_is_read(tmp_path: Path) -> None:
-    script = SCRIPT.replace("configs/", "../../secret/")
+    script = UNNAMED.replace("configs/", "../../secret/")
     repo = placed(tmp_path / "repo", a__b__train_sh=script, README__x_sh="")
-    placed(tmp_path / "repo" / "secret", zero3_json=ZERO3)
-    placed(tmp_path / "secret", zero3_json=ZERO3)
+    placed(tmp_path / "repo" / "secret", ds_json=ZERO3)
+    placed(tmp_path / "secret", ds_json=ZERO3)
     path = repo / "a" / "b" / "train.sh"
     assert "sharding" not in read(path)
     assert read(path, root=repo)["sharding"] == "zero3"

@@ -135,7 +135,7 @@ def test_ticks_are_round_and_within(length: float, most: int) -> None:
     assert len(found) <= most + 1
     steps = np.diff(moments)
     np.testing.assert_allclose(steps, steps[0] if len(steps) else 0)
-    assert re.fullmatch(r"0(\.0+)? (s|ms|us)", found[0][1])
+    assert re.fullmatch(r"0(\.0+)? (s|ms|µs)", found[0][1])
 
 
 def test_ticks_in_milliseconds() -> None:

@@ -179,15 +179,15 @@ class OnceAStep:
         """The step of every rank that its micro-batches keep for ``busy`` seconds. [s]"""
         return (busy + (self.update + self.gather + self.reduce) + sum(self.fixed.values())) * self.straggler_factor
 
-    def stragglers(self, busy: Column) -> Column:
-        """The part of that by which stragglers lengthen it. [s]"""
-        whole = self.after(busy)
-        return whole - whole / self.straggler_factor
-
     def after_passes(self, busy: Column) -> dict[str, Column]:
-        """What comes after the last pass and the reduction of gradients, by term of the step. [s]"""
-        fixed = {key: np.full(len(busy), time) for key, time in self.fixed.items()}
-        return {"optimizer": self.update, **fixed, "stragglers": self.stragglers(busy)}
+        """What comes after the last pass and the reduction of gradients, by term of the step. [s]
+
+        Stragglers lengthen the step of all ranks, as the slowest has it.
+        """
+        every = np.ones(len(busy))
+        stretched = float(self.after(busy).max()) * (1 - 1 / self.straggler_factor)
+        fixed = {key: every * time for key, time in self.fixed.items()}
+        return {"optimizer": self.update, **fixed, "stragglers": every * stretched}
 
 
 @dataclass(frozen=True, kw_only=True)
