@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     )
     from shardplan.api.many import search_many
     from shardplan.api.questions import question
-    from shardplan.api.rl import RlAnswer, load_rl, rl
     from shardplan.api.resuming import ResumeAnswer, will_resume
+    from shardplan.api.rl import RlAnswer, load_rl, rl
     from shardplan.api.rl_audits import RlAuditAnswer
     from shardplan.base.errors import (
         InputError,
