@@ -51,7 +51,7 @@ def line(*errors: float) -> TruthLine:
         ((1 / 0.82 - 1, *[0.0] * 9), "sure", "nearest measured run +22.0 % off · 9 of the nearest 10 inside"),
         ((1 / 0.80 - 1, *[0.0] * 9), "unsure", "nearest measured run +25.0 % off, far outside"),
         ((1 / 1.45 - 1, *[0.0] * 9), "unsure", "nearest measured run -31.0 % off, far outside"),
-        ((0.0, 0.69, *[0.0] * 8), "sure", "0.0 % off, another near one +69.0 %, far outside"),
+        ((0.0, 0.69, *[0.0] * 8), "unsure", "0.0 % off, another near one +69.0 %, far outside"),
         ((), "sure", "no measured run is near"),
     ],
 )
@@ -86,3 +86,11 @@ def test_the_step_is_simulated_unless_it_is_too_long() -> None:
     truth = truth_of(long, estimate_plan(long, PLAN))
     assert truth.simulated is None
     assert "not simulated" in truth.text
+
+
+def test_a_cited_run_far_outside_is_doubt_unless_its_cause_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardplan.reports.truth.is_explained", lambda run: run.id == "run-1")
+    assert line(0.0, 0.69, *[0.0] * 8).sureness == "sure"
+    assert line(0.0, 0.0, 0.69, *[0.0] * 7).sureness == "unsure"
+    assert line(0.0, 0.0, 0.0, 0.69, *[0.0] * 6).sureness == "sure"  # not cited
+    assert line(0.69, *[0.0] * 9).sureness == "unsure"

@@ -18,7 +18,7 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import load_schedule
-from shardplan.reports.texts.answer import error_text, narrowed_text, step_band, why_off
+from shardplan.reports.texts.answer import error_text, is_explained, narrowed_text, step_band, why_off
 from shardplan.simulation.plan import SimulatedPlan, simulate_priced
 
 Sureness = Literal["sure", "unsure", "guess"]
@@ -62,11 +62,15 @@ class TruthLine:
 
     @property
     def sureness(self) -> Sureness:
-        """``guess`` where no run is comparable; ``unsure`` where none covers the plan, or near ones deny the band."""
+        """``guess`` where no run is comparable; ``unsure`` where none covers the plan, or near ones deny the band.
+
+        Of the runs that the answer cites, one far outside denies it unless the cause is known, the nearest always.
+        """
         if self.estimate.step_time_basis != COMPARABLE:
             return "guess"
         is_missed = len(self.near) - len(self.missed) < LEAST_HELD * len(self.near)
-        is_far = self.nearest is not None and self._times_outside(self.nearest) > FAR_OUT
+        far = [run for run in self.estimate.evidence if self._times_outside(run) > FAR_OUT]
+        is_far = any(run == self.nearest or not is_explained(run) for run in far)
         return "unsure" if is_missed or is_far or self.estimate.not_measured else "sure"
 
     @property

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
     from shardplan.planner.result import SearchResult, WithoutLibraries
+    from shardplan.reports.accuracy.causes import Cause
 
 SAME: Final = 5e-4
 """Share of a difference that rounds to 0.0 %."""
@@ -207,10 +208,19 @@ def why_off(run: NearRun) -> str:
     """The known cause of a large error, behind it; empty for an error of less than ``FAR_OFF``."""
     if abs(run.unseen_error) < FAR_OFF:
         return ""
+    cause = _cause(run)
+    return ", for a reason that is not known" if cause is None else f", known cause: {cause.cause}"
+
+
+def is_explained(run: NearRun) -> bool:
+    """Whether the cause of its error is known."""
+    return _cause(run) is not None
+
+
+def _cause(run: NearRun) -> Cause | None:
     from shardplan.reports.accuracy.causes import cause_of  # takes time to import
 
-    cause = cause_of(run.id)
-    return ", for a reason that is not known" if cause is None else f", known cause: {cause.cause}"
+    return cause_of(run.id)
 
 
 def error_text(run: NearRun) -> str:
