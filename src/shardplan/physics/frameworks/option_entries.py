@@ -149,7 +149,10 @@ class ReadOption(NamedTuple):
 
 @cache
 def read_backwards(stack: str) -> tuple[ReadOption, ...]:
-    """The options of a shipped record whose text is a name and one field, or a switch that says one."""
+    """The options of a shipped record whose text is names with a field each, or a switch for one value of a field.
+
+    Rules of a dialect read others, such as a switch for one module of ``recompute``.
+    """
     document = shipped_document(DATA / "stacks" / f"{stack}.yaml")
     found = dict[tuple[str, object], ReadOption]()
     for record in (document["can_run"], *document.get("can_run_before", ())):
