@@ -1,7 +1,7 @@
 """An answer as data: what was asked, the verdict, parts with tables and bars, and the figure.
 
 A terminal, a page, a notebook, JSON and CSV are renderings of one :class:`AnswerDocument` (:mod:`shardplan.render`), so
-that nothing is formatted twice. A new answer is a file ``answers/NAME.py`` with the columns of its table and a function
+that nothing is formatted twice. A new answer is a file under ``answers`` with the columns of its table and a function
 that returns its document. :mod:`shardplan.answers.decisions.scale` shows how; a new column is an entry of ``COLUMNS``.
 """
 
@@ -121,13 +121,13 @@ class Column(NamedTuple):
     title: str | None
     """On terminals and pages; None: not shown there."""
     value: Callable[[Any], Any] = itself
-    """Of a row, in SI units; None where there is none."""
+    """Of a row, in SI units unless ``key`` names another (``energy_kwh``); None where there is none."""
     text: Callable[[Any], str] = str
     """The value as text; one that there is not is ``NONE``."""
     is_text: bool = False
     """Texts stand on the left, numbers on the right."""
     rank: int = 0
-    """On a narrow terminal, columns of the highest rank go first; those of rank 0 stay."""
+    """Where a terminal is too narrow, columns of the highest rank are left out first; those of rank 0 stay."""
     bar: Bar | None = None
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
@@ -151,7 +151,7 @@ def plain_tone(_row: Any) -> Tone:
 
 
 class RowTable(NamedTuple):
-    """Rows with columns. ``title`` of columns and shown order are those of ``columns``, records too."""
+    """Rows with columns. Their order is that of ``columns``, in records too."""
 
     rows: Sequence[Any]
     columns: Sequence[Column]

@@ -39,6 +39,7 @@ COLUMNS: Final = (
     Column("", "", lambda point: point.efficiency, bar=Bar(10), rank=1),
     whole_plan(estimate),
 )
+"""Of the first table, of records and of CSV; the second table shows the plans and is in neither."""
 
 
 def scale_document(scaling: Scaling, given: Sequence[str] = ()) -> AnswerDocument:
