@@ -77,7 +77,7 @@ def chunk_times(columns: PlanColumns, number: int, plan: Plan, numbers: PlanNumb
         return np.array([of_plan(columns.loads.blocks.total(stage, value)) for stage in places])[place_of_chunk]
 
     share = of_rank(applied_share(work.kinds[0].num_layers, work.numbers_of_stages))
-    between = of_rank(times.transfer + times.offload + times.overhead + states.sharded) / plan.vp / 2
+    between = of_rank(times.between + states.sharded) / plan.vp / 2
     weight_gradient = of_chunk("weight_gradient")
     recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
     backward = of_chunk("backward") + recomputed + between

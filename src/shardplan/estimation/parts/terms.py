@@ -1,8 +1,8 @@
 """The terms of a step and of the memory: their keys, labels, colours and meanings.
 
 Everything that splits a step or a memory reads these tables: breakdowns, tables of sweeps, bars, pages, pictures, the
-simulator and the documentation. A new term is its formula and one row. A colour has one meaning: a part of the memory
-has that of a term only where the two are about the same, such as the optimizer.
+simulator and the documentation. A new term is its formula, one row and its colour. A colour has one meaning: a part of
+the memory has that of a term only where the two are about the same, such as the optimizer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Term(NamedTuple):
     """In files, followed by the unit where the key stands alone."""
     group: Group
     tone: str
-    """Class of the style sheet of pages."""
+    """Class of the style sheet of pages, of no other term: ``t15`` has the colour ``--c15``, light and dark."""
     meaning: str
     name: str = ""
     """What answers call it, where that is not its key."""

@@ -179,7 +179,7 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A part of a layer under a plan, per micro-batch and rank."""
+    """A layer or a part of one, an embedding or a head, under a plan: per micro-batch and rank."""
 
     operators: tuple[Operator, ...] = ()
     collectives: tuple[Collective, ...] = ()
