@@ -309,7 +309,7 @@ def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:
     others = [name for name in names if name in PLACEMENTS and name not in known]
     if others:
         raise InputError(
-            f"--placement is {joined(others)} with --framework {framework.name}",
+            f"--placement is {joined(others)} with --framework {framework.name}, which runs {joined(known)}",
             rule=f"{framework.name} runs {joined(known)}",
             hint=f"set --placement {','.join(known)}, or leave it out",
         )

@@ -114,7 +114,9 @@ def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framewor
         raise UnknownNameError("--framework", name, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
     if release and re.fullmatch(r"\d+(\.\d+)*", release) is None:
         raise InputError(
-            f"--framework is {shown(given)}", rule="a release is a number", hint=f"write --framework {name}:0.6"
+            f"--framework is {shown(given)}; a release is a number",
+            rule="a release is a number",
+            hint=f"write --framework {name}:0.6",
         )
     trainer = str(backend or "").lower()
     if trainer and trainer not in backends():
