@@ -20,6 +20,7 @@ from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
 from shardplan.launch.dialects.values import switch
 from shardplan.rl.asked import AskedRl, ask_rl
+from shardplan.rl.launches.frameworks import BY_NAME
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
 from shardplan.rl.launches.rules import ANSWER, Rules
 from shardplan.rl.search import NoEngineError, PlacementSearch, RlPlan, RlResult
@@ -65,7 +66,7 @@ def audit_rl(
         return None
     take_one_node(launch.facts, ask)
     rules = Rules(launch)
-    rules.work_out()
+    rules.work_out(BY_NAME[launch.name])
     found = model or _model(launch.facts, ask)
     _check_open(rules, found, cluster)
     assert found is not None
