@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, get_args
 
 import numpy as np
@@ -107,13 +107,14 @@ class _Draft:
         chunks = [(masks.single(rule), masks.interleaves(rule)) for rule in (*rules.of_depths, *rules.of_chunks)]
         places = [self._counts_as_another(found.points, known), *(masks.places(rule) for rule in rules.of_points)]
         slots = (masks.recomputes(rule) for rule in rules.of_recomputation)
+        every = partial(_all, known)
         return replace(
             found,
-            single=_all(found.single, *(one for one, _ in chunks)),
-            interleaves=_all(found.interleaves, *(more for _, more in chunks)),
-            shards=_all(found.shards, *(masks.shards(rule, found.shardings) for rule in rules.of_shardings)),
-            recomputes=_all(found.recomputes, *places, *slots),
-            together=_all(found.together, *(masks.together(rule) for rule in rules.of_both)),
+            single=every(found.single, *(one for one, _ in chunks)),
+            interleaves=every(found.interleaves, *(more for _, more in chunks)),
+            shards=every(found.shards, *(masks.shards(rule, found.shardings) for rule in rules.of_shardings)),
+            recomputes=every(found.recomputes, *places, *slots),
+            together=every(found.together, *(masks.together(rule) for rule in rules.of_both)),
         )
 
     def _counts_as_another(self, points: Points, known: dict[Any, NDArray[np.bool_]]) -> NDArray[np.bool_]:
@@ -300,9 +301,13 @@ def _slots(
     return policies, tuple(layers), valid
 
 
-def _all(first: Any, *others: Any) -> Any:
-    """Where all hold; what holds everywhere changes nothing."""
-    return reduce(_both, (each for each in others if each is not EVERYWHERE), first)
+def _all(known: dict[Any, Any], first: Any, *others: Any) -> Any:
+    """Where all hold; what holds everywhere changes nothing. Found once for the same masks, and kept in ``known``."""
+    masks = (first, *(each for each in others if each is not EVERYWHERE))
+    key = tuple(map(id, masks))
+    if key not in known:
+        known[key] = masks, reduce(_both, masks)  # masks are kept, so that no other has their number
+    return known[key][1]
 
 
 def _both(one: NDArray[np.bool_] | None, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
