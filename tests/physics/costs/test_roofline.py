@@ -97,20 +97,23 @@ def test_a_pass_of_its_own_reads_the_gradient_and_reads_and_writes_the_sum(gradi
         assert added(2) == pytest.approx((2 + 4 + 4 + 4 + 4 + 2) * elements / BANDWIDTH)
 
 
-@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
-def test_gradients_that_shards_add_up_are_copied_once(gradient_bytes: float) -> None:
-    """Read in 16 bits, written into the buffer of the reduction; whatever a pass over all of them would take."""
+@pytest.mark.parametrize(
+    ("kind", "gradient_bytes", "moved"),
+    [("parameters", 2.0, 2 + 2), ("parameters", 4.0, 2 + 4), ("flat", 2.0, 2 + 2), ("flat", 4.0, 2 + 2 + 2 + 4)],
+)
+def test_gradients_that_shards_add_up_are_copied(kind: str, gradient_bytes: float, moved: float) -> None:
+    """Into the buffer of the reduction, or the flat gradient that is cast then; whatever a pass over all would take."""
     alone, shards = (
         replace(
             machine(unfused_accumulation_factor=factor),
-            software=Software(fused_accumulation=False, sharded_accumulation=factor > 0),
+            software=Software(fused_accumulation=False, sharded_accumulation=kind if factor else "none"),
             gradient_bytes=gradient_bytes,
         )
         for factor in (0.0, 3.0)
     )
     product = matmul(8192, 8192, 8192)
     copied = operator_times(product, shards).backward - operator_times(product, alone).backward
-    assert copied == pytest.approx((2 + gradient_bytes) * 8192**2 / BANDWIDTH)
+    assert copied == pytest.approx(moved * 8192**2 / BANDWIDTH)
 
 
 def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:

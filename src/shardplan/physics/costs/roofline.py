@@ -173,14 +173,18 @@ def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
     each tile after its own arithmetic. Else a pass over all gradients reads the new one, and reads and writes the sum,
     f times: in DeepSpeed's bf16 optimizer (``update_hp_grads``) a cast, an addition and a clearing are kernels of their
     own. Where shards are added up, gradients are copied into the buffer of their reduction (``foreach_reduce`` of
-    PyTorch's FSDP2); the shards hardly count.
+    PyTorch's FSDP2), or joined to that of a flat parameter (the backward pass of ``torch.split``, whose outputs the
+    weights are: torch/distributed/fsdp/_flat_param.py), 2 a, and cast where they are summed up in a wider format,
+    a + g; the shards hardly count.
     """
     profile, software = machine.profile, machine.software
     new, total = machine.recipe.activation_bytes, machine.gradient_bytes
     if software.fused_accumulation:
         moved = profile.accumulation_passes * total
-    elif software.sharded_accumulation:
+    elif software.sharded_accumulation == "parameters":
         moved = new + total
+    elif software.sharded_accumulation == "flat":
+        moved = 2 * new + (new + total if total > new else 0.0)
     else:
         moved = profile.unfused_accumulation_factor * (new + 2 * total)
     return moved * op.k * op.n * op.count / machine.memory_rate
