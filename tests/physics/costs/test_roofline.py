@@ -243,6 +243,8 @@ def test_launches_are_paid_once_per_product() -> None:
 
 def test_grouped_products_run_at_their_own_rate() -> None:
     dense = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5)).forward
+    alone = (matmul(8192, 8192, 8192, grouped=grouped) for grouped in (False, True))  # one expert is no group
+    assert len({float(operator_times(one, machine(grouped_matmul_efficiency=0.5)).forward) for one in alone}) == 1
     grouped = operator_times(
         matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5)
     ).forward
