@@ -213,7 +213,7 @@ def _weights(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Num
     shared, shard = np.greater(held.ranks, 1), held.parameters / held.ranks
     whole, own = weight_bytes(job), job.recipe.weight_bytes
     freed = (whole - own + master if master else whole) * shard
-    gathered = whole
+    gathered: Numbers = whole
     if job.software.quantised_gathers:
         gathered = where(numbers.shards_weights & shared, job.gathered_weight_bytes, whole)
     kept = gathered * held.parameters + where(numbers.shards_weights & shared, (master or own) * shard, 0.0)

@@ -101,7 +101,7 @@ def test_a_pass_of_its_own_reads_the_gradient_and_reads_and_writes_the_sum(gradi
     ("kind", "gradient_bytes", "moved"),
     [("parameters", 2.0, 2 + 2), ("parameters", 4.0, 2 + 4), ("flat", 2.0, 2 + 2), ("flat", 4.0, 2 + 2 + 2 + 4)],
 )
-def test_gradients_that_shards_add_up_are_copied(kind: str, gradient_bytes: float, moved: float) -> None:
+def test_gradients_that_shards_add_up_are_copied(kind: Any, gradient_bytes: float, moved: float) -> None:
     """Into the buffer of the reduction, or the flat gradient that is cast then; whatever a pass over all would take."""
     alone, shards = (
         replace(

@@ -96,7 +96,7 @@ def chunk_times(columns: PlanColumns, number: int, plan: Plan, numbers: PlanNumb
     )
 
 
-def _offload_of_forward(times: WorkTimes, window: float) -> Numbers:
+def _offload_of_forward(times: WorkTimes, window: Numbers) -> Numbers:
     r"""What of the exposed transfers to and from the host, :math:`2 T - w (F + B)`, the forward pass waits for. [s]
 
     That is :math:`T - w F`: as much travels in either pass, and a share w of each hides its own.
