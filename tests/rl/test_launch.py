@@ -399,7 +399,10 @@ def test_what_a_line_leaves_out_is_that_of_the_verl_in_its_repository(tmp_path: 
 
 def test_forks_of_verl_repeat_prompts_by_agents_and_turns(tmp_path: Path) -> None:
     forked = VERL.replace(f"{OWN}.rollout.n=8", f"{OWN}.rollout.n=1 {OWN}.rollout.n_agent=5 max_turns=1")
-    assert read(tmp_path, "run.sh", forked).result.task.answers.samples == 5
+    found = read(tmp_path, "run.sh", forked)
+    assert found.result.task.answers.samples == 5
+    mini = found.launch.facts.facts["updates"]
+    assert "in answers" in mini.why  # 128 prompts x 5 answers, cut by a mini-batch of answers
     assert (
         "several turns"
         in read(tmp_path, "run.sh", forked.replace("max_turns=1", "max_turns=4")).taken["turns_number"][1]
