@@ -18,7 +18,16 @@ def _verl(own: Rules) -> None:
     own.take_reference(wanted=own.on("kl_loss") or own.on("kl_reward"))
     own.rl["old_pass"] = not own.on("bypass_old")
     mini, prompts = own.number("mini_prompts"), own.number("prompts")
-    if mini >= prompts * max(own.number("samples"), 1) > prompts or (mini > prompts > 0 and own.number("samples") == 1):
+    if "n_agent" in own.said("samples"):  # the worker counts answers then: verl/workers/fsdp_workers.py of such forks
+        steps = max(prompts * own.number("samples") // mini, 1) if mini else 1
+        priced = next((n for n in range(min(steps, prompts), 0, -1) if prompts % n == 0), 1)
+        if priced != steps:
+            own.notes.append(f"{steps:,} optimizer steps are priced as {priced:,}, which share the prompts evenly")
+        facts.derive("updates", priced, f"{own.said('mini_prompts')}, in answers")
+        facts.facts.pop("mini_prompts", None)
+    elif mini >= prompts * max(own.number("samples"), 1) > prompts or (
+        mini > prompts > 0 and own.number("samples") == 1
+    ):
         own.notes.append(f"{own.said('mini_prompts')}: one optimizer step of all answers, which newer versions refuse")
         facts.replace("mini_prompts", Fact(value=prompts, origin="derived", why=f"no more than {own.said('prompts')}"))
     elif mini > prompts > 0:

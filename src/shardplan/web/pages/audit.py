@@ -20,6 +20,7 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
+from shardplan.launch.dialects.reading import Taken
 from shardplan.reports.texts.plan import field_text
 from shardplan.reports.truth import truth_of
 from shardplan.web.decisions import shown as shown_document
@@ -141,7 +142,7 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
             ) from None
         if not isinstance(found, AuditAnswer):
             found.launch.facts.file = script.name  # not its path, which is the server's
-            return rl_texts(found.document(is_whole=True), script, {"needs": []})
+            return rl_texts(found.document(is_whole=True), script, {"needs": [*_needs(_taken(found.taken))]})
         return audit_texts(found, script, folder)
 
 
@@ -168,7 +169,7 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "runs": audit.runs,
         "is_complete": not put.missing,
         "what_runs": markup_of(what_runs(audit)[1:]),
-        "needs": [*_needs(put.missing)],
+        "needs": [*_needs({**put.missing, **_taken(audit.taken)})],
         "told": [*_told(script)],
         "violations": audit.violations,
         "severities": SEVERITIES,
@@ -182,6 +183,11 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
         "not_understood": reading.not_understood,
     }
+
+
+def _taken(taken: Taken) -> dict[str, str]:
+    """What was taken for what is open, as what is asked for."""
+    return {key: f"{field_text(value)} is assumed: {why}" for key, (value, why) in taken.items()}
 
 
 def rl_texts(document: AnswerDocument | None, script: PastedScript, others: dict[str, Any]) -> dict[str, Any]:
