@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -24,6 +23,7 @@ from shardplan.launch.dialects.reading import Taken
 from shardplan.reports.texts.plan import field_text
 from shardplan.reports.truth import truth_of
 from shardplan.web.decisions import shown as shown_document
+from shardplan.web.json.asking import alone
 from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, markup_of, page
 from shardplan.web.panels import shown_plan
@@ -119,13 +119,11 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
     from shardplan.rl.launches.audit import OpenStepError
 
     count = script.num_accelerators
-    with TemporaryDirectory(prefix="shardplan-") as folder:
-        file = Path(folder) / script.name
-        file.write_text(script.text, encoding="utf-8")
+    with alone(script.name, script.text) as file:
         try:
             found = audit(
                 file,
-                root=folder,
+                root=file.parent,
                 model=named("model", script.model) if script.model else None,
                 cluster=named("cluster", script.cluster) if script.cluster else None,
                 num_accelerators=whole(count, "--gpus", most=MOST_ACCELERATORS) if count else None,
@@ -136,14 +134,10 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
             )
         except OpenStepError as error:
             return rl_texts(None, script, {"needs": [*_needs(dict(error.needs))], "framework": error.framework})
-        except InputError as error:
-            raise InputError(
-                error.message.replace(f"{folder}/", ""), rule=error.rule, hint=error.hint.replace(f"{folder}/", "")
-            ) from None
         if not isinstance(found, AuditAnswer):
             found.launch.facts.file = script.name  # not its path, which is the server's
             return rl_texts(found.document(is_whole=True), script, {"needs": [*_needs(_taken(found.taken))]})
-        return audit_texts(found, script, folder)
+        return audit_texts(found, script, str(file.parent))
 
 
 ROUTES: Final = (
