@@ -15,9 +15,10 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "generation": ("generation",),
     "log-probs": ("log_probs",),
     "training": ("update", "critic"),
-    "transfer": ("transfer",),
+    "transfer": ("transfer", "wake"),
 }
-"""What can be measured, with the phases that it is."""
+"""What can be measured, with the phases that it is; timers of a transfer have engines woken and states sent away too
+(``prepare_for_generation`` of NeMo RL, ``update_weights`` of verl)."""
 SAYS: Final[Mapping[str, tuple[str, str]]] = {
     "generation": (
         "slower: longer answers than stated, of which the longest decides, a small cache, or no CUDA graphs",
