@@ -81,8 +81,8 @@ def _sections(found: RlValidation) -> Iterator[str]:
         "driver pickles the batch for every rank apart, padded to the longest answer: 5 s of training and 4 s of each "
         "pass with 70B on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every "
         "micro-batch, and its AdamW goes through the tensors one by one. Rates of pickling and of that loop were "
-        "measured on one core with newer versions, not on hosts of the runs. Training with FSDP2 still takes 30 to "
-        "37 % longer than predicted: its backward pass is slower than copies and overlapped exchanges explain. On 64 "
+        "measured on one core with newer versions, not on hosts of the runs. Training with FSDP2 still takes 25 to "
+        "31 % longer than predicted, and nobody knows why: packs that it fills up are no more than are counted. On 64 "
         "accelerators training takes 10 to 22 % longer; freed memory is given back after every update, which is not "
         "counted."
     )

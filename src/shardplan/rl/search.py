@@ -241,7 +241,7 @@ class PlacementSearch:
 
     def _times(self, trains: float, pool: RolloutPool, generated: Generated) -> PhaseTimes:
         """Phases of a step with two pools, all of the trainer's in one."""
-        method = self.task.transfer or "sharded"
+        method = self.task.transfer or self.task.packing.framework.transfer
         return PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
@@ -274,13 +274,13 @@ class PlacementSearch:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
-        method = task.transfer or ("ipc" if shares else "sharded")
+        method = task.transfer or ("ipc" if shares else task.packing.framework.transfer)
         usable = float(task.question.usable_memory)
         states = _states(trained) if shares else 0.0
         moved = 0.0 if task.states_stay else states
         fresh = min(trained.fresh_bytes, moved)
-        asleep = 0.0 if task.engine_stays else pool.engine.weights
-        switch = self.facts.wake_time / 2 + (asleep + moved - fresh) / trained.host_rate() if shares else 0.0
+        left = moved - fresh + (not task.engine_stays) * pool.engine.weights
+        switch = self.facts.wake_time / 2 + left / trained.host_rate() if shares else 0.0
         times = PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,

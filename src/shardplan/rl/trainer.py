@@ -24,8 +24,6 @@ from shardplan.rl.engine import constant, num_tensors
 from shardplan.rl.generation import Responses
 from shardplan.rl.programs import Framework, ProgramFacts
 
-HOST_LINK: Final = 63e9
-"""To a host, of accelerators that do not say: PCIe 5. [bytes/s]"""
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
 
@@ -204,7 +202,7 @@ class Trained:
 
     def host_rate(self, share: str = "host_share") -> float:
         """Bytes a second that an accelerator moves to its host while all others of its node do."""
-        link = self.priced.question.cluster.accelerator.host_link_bandwidth or HOST_LINK
+        link = self.priced.question.cluster.accelerator.host_link_bandwidth or constant("host_link")
         return constant(share) * link
 
     @property

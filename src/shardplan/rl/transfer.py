@@ -7,8 +7,9 @@ What a transfer takes is mostly software: gathering tensors, one call for each, 
 for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
 Every byte crosses the memory c times; :math:`t_q` comes where weights are quantised on their way. Where the engine is
 on the same accelerators, each of them gathers the whole model over the groups of the trainer's plan, tensor by tensor:
-Megatron's over tp, pp and ep, FSDP2's in fp32 over all that share it. Where adapters are trained, an engine that runs them next to its weights gets nothing else, each
-accelerator all of them (n is 1); others get all weights, with the adapters in them.
+Megatron's over tp, pp and ep, FSDP2's in fp32 over all that share it. Where adapters are trained, an engine that runs
+them next to its weights gets nothing else, each accelerator all of them (n is 1); others get all weights, with the
+adapters in them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def transfer_time(method: str, engine: Engine, trained: Trained | None = None) -
     found = seconds(method, engine.weights, number, engine.num_tensors, rate, quantised=quantised)
     if method != "ipc" or trained is None:
         return found
-    return found + gather_time(trained, engine.weights * number * 2 / WEIGHT_BYTES[engine.precision], engine.num_tensors)
+    return found + gather_time(
+        trained, engine.weights * number * 2 / WEIGHT_BYTES[engine.precision], engine.num_tensors
+    )
 
 
 def gather_time(trained: Trained, whole: float, tensors: int) -> float:
