@@ -207,7 +207,7 @@ def test_states_and_engines_that_stay_need_their_memory(tmp_path: Path) -> None:
     awake = read(tmp_path, "c.sh", f"{VERL} {OWN}.rollout.free_cache_engine=False")
     assert stay.plan.trainer_memory > asleep.plan.trainer_memory
     assert awake.plan.trainer_memory > stay.plan.trainer_memory
-    assert stay.plan.cycle.time_of("switch") < asleep.plan.cycle.time_of("switch")
+    assert stay.plan.cycle.time_of("sleep", "wake") < asleep.plan.cycle.time_of("sleep", "wake")
 
 
 def test_the_mean_length_is_taken_and_said_where_no_file_states_it(tmp_path: Path) -> None:

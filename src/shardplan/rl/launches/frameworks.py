@@ -102,9 +102,7 @@ def _nemo(own: Rules) -> None:
             facts.derive("rollout_accelerators", of_rollout * each, "nodes of generation")
         else:
             left = own.number("per_node") - own.number("rollout_per_node")
-            facts.derive(
-                "rollout_accelerators", own.number("rollout_per_node"), "accelerators of the node that generate"
-            )
+            facts.derive("rollout_accelerators", own.number("rollout_per_node"), "those of the node that generate")
         if left < 1:
             raise own.refuse(
                 f"{own.said('nodes')}; {own.said('rollout_nodes')}; {own.said('rollout_per_node')}",
@@ -175,9 +173,7 @@ def _openrlhf(own: Rules) -> None:
     facts.derive("filled_together", own.number("micro_answers"), "answers of a micro-batch")
     facts.derive("sharding", facts.value("zero"), "zero_stage")
     if own.on("dynamic"):
-        facts.derive(
-            "pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "tokens of dynamic batches"
-        )
+        facts.derive("pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "dynamic batches")
     if own.on("reward_url") or facts.value("reward_url"):
         own.notes.append("rewards come from another program and are counted as no time")
     size = own.needed("rollout_tp")
@@ -206,6 +202,8 @@ def _skyrl(own: Rules) -> None:
     if facts.value("judge") not in (None, facts.value("model")):
         facts.doubt(f"{own.said('judge')}: priced as a reference of the policy's size")
     own.rl["old_pass"] = True
+    if own.on("simulated"):
+        raise own.refuse(own.said("simulated"), "the trainer of a step that is priced trains", "set it to false")
     if own.number("cp") > 1 and facts.value("backend") == "fsdp":
         facts.derive("cp_comm", "a2a", "Ulysses")
     size = (own.number("rollout_tp") or 1) * (own.number("rollout_pp") or 1)
