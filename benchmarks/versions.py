@@ -24,7 +24,10 @@ BEFORE = "76e71388"
 CHILD = """
 import gc, inspect, json, sys, time
 import shardplan
-from shardplan.physics.frameworks.stack import load_stack
+try:
+    from shardplan.physics.frameworks.stack import load_stack
+except ModuleNotFoundError:  # an earlier version, with its folders side by side
+    from shardplan.frameworks.stack import load_stack
 from shardplan.planner.search import search_question
 stack = load_stack("megatron-lm")
 known = inspect.signature(search_question).parameters
@@ -60,8 +63,10 @@ def times_of(source: Path, questions: tuple[Asked, ...]) -> list[tuple[float, in
     """Seconds and plans of every question in one process of the version at ``source``."""
     code = f"import sys; sys.path.insert(0, {str(source / 'src')!r})\n{CHILD}"
     done = subprocess.run(  # noqa: S603  # our own code
-        [sys.executable, "-c", code, json.dumps(questions)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, json.dumps(questions)], capture_output=True, text=True, check=False
     )
+    if done.returncode:
+        raise SystemExit(f"the version at {source} fails:\n{done.stderr}")
     rows = (line.split() for line in done.stdout.splitlines())
     return [(float(seconds), int(plans)) for seconds, plans in rows]
 

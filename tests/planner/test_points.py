@@ -23,7 +23,8 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.physics.validity import RULES, Rule, broken_rule, broken_rules
-from shardplan.planner.points import ANOTHER_DP, DUPLICATE, NEEDS, families
+from shardplan.planner.grid import ANOTHER_DP, DUPLICATE, NEEDS
+from shardplan.planner.points import families
 from shardplan.planner.related.counts import can_have_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.search import search_question

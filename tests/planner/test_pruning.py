@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -11,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.few import few
-from tests.planner.small import CANDIDATES, TIME_OF_ALL, evaluate, families_of, limits, questions, spaces
+from tests.planner.small import (
+    CANDIDATES,
+    TIME_OF_ALL,
+    evaluate,
+    families_of,
+    limits,
+    plans_of,
+    questions,
+    spaces,
+)
 from tests.planner.test_alike import question
 from tests.planner.test_evaluation import listed
 
@@ -23,6 +33,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.planner import scope, survey
 from shardplan.planner.evaluation import outcomes
+from shardplan.planner.points import families
 from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.pruning.bounds import ROUNDING, FirstStages, bound_and_promise, least_of_states
 from shardplan.planner.restrictions import Restrictions
@@ -252,6 +263,28 @@ def test_states_that_take_too_much_memory_are_told_apart(asked: tuple[Question, 
         assert np.all(np.isfinite(found.least[least <= most]))
         assert np.all(np.isinf(found.least[~family.shards]))
         assert np.all(np.isinf(least_of_states(table.tables, 0.0).least))
+
+
+@few(20)
+@given(spaces(most=4000), st.sampled_from((0.0, 0.02, 0.3, 1.0)))
+def test_degrees_with_which_plans_only_compute_too_long_are_left_out_before_all_else(
+    asked: tuple[Question, Space], share: float
+) -> None:
+    """Every plan that takes no longer than some plan of the space is still there, and no other has come in."""
+    question, space = asked
+    tables = [evaluate(question, family, TIME_OF_ALL) for family in families_of(question, space)]
+    times = np.sort(
+        np.concatenate([np.empty(0), *(outcomes(question, t.tables, listed(t)[0]).step_time for t in tables)])
+    )
+    within = float(times[round(share * (len(times) - 1))]) if len(times) else 1.0
+    left = {plan for family in families(question, space, Counter(), within) for plan in plans_of(family)}
+    for table in tables:
+        plans, _ = listed(table)
+        of_table = [plans.plan(table.tables, index) for index in range(len(plans))]
+        fast = outcomes(question, table.tables, plans).step_time <= within
+        assert {plan for plan, kept in zip(of_table, fast, strict=True) if kept} <= left
+        left -= {*of_table}
+    assert not left
 
 
 def _of(values: np.ndarray, plans: Any) -> np.ndarray:

@@ -6,7 +6,9 @@ bytes and their traffic) name the degrees, the placement and the sharding; the w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.costs.block import BlockCost, price_block
+from shardplan.physics.costs.block import computing_time as time_of_computing
 from shardplan.physics.costs.collectives import Group, collective_bytes, collective_time, groups_of, sharding_groups
 from shardplan.physics.costs.state_traffic import StateTraffic, state_traffic, with_tied_table
 from shardplan.physics.schedules.pipeline import holds_both_ends
@@ -42,6 +45,7 @@ from shardplan.physics.workload.stage import Parts
 from shardplan.physics.workload.training import forward_alone, frozen
 
 Groups = dict[str, Group]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,28 +89,40 @@ def price(question: Question, numbers: PlanNumbers) -> Prices:
 
 def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Parts[BlockCost]:
     """Prices of one micro-batch; of the groups those of ``tp``, ``cp``, ``ep`` and ``etp`` are read."""
-    model, machine, network = question.model, question.machine, question.network
-    shard = Shard.of(model.hidden_size, question.job, numbers)
+    machine, network = question.machine, question.network
 
-    def cost(block: Block, *, routed: bool = False) -> BlockCost:
+    def cost(block: Block, *, routed: bool) -> BlockCost:
         return price_block(block, machine, network, groups, numbers, routed=routed)
 
-    own = Parts(
-        layers=tuple(
-            cost(layer_block(kind, shard), routed=isinstance(kind.mlp, MixtureOfExperts)) for kind in model.layer_kinds
-        ),
-        embedding=cost(embedding_block(model, shard)),
-        head=cost(head_block(model, shard)),
-        mtp=(
-            cost(mtp_block(model, shard), routed=isinstance(model.mtp_layer.mlp, MixtureOfExperts))
-            if model.num_mtp_layers
-            else cost(Block())
-        ),
-    )
+    own = _of_blocks(question, numbers, cost)
     for companion, other in question.companions:
-        passes = companion_passes(companion, other.model, model, price_blocks(other, numbers, groups))
+        passes = companion_passes(companion, other.model, question.model, price_blocks(other, numbers, groups))
         own = joined_parts(own, passes, BlockCost.beside)
     return own
+
+
+def computing_time(question: Question, numbers: PlanNumbers) -> Numbers:
+    """Computation of one micro-batch in all stages together, both passes, which no network changes. [s]"""
+    machine = question.machine
+
+    def time(block: Block, *, routed: bool) -> Numbers:  # noqa: ARG001
+        return time_of_computing(block, machine, numbers)
+
+    return _of_blocks(question, numbers, time).total(whole_model(question.model), lambda each: each)
+
+
+def _of_blocks(question: Question, numbers: PlanNumbers, made: Callable[..., Made]) -> Parts[Made]:
+    """What is ``made`` of the block of every part, given whether experts are in it."""
+    model, shard = question.model, Shard.of(question.model.hidden_size, question.job, numbers)
+    last = mtp_block(model, shard) if model.num_mtp_layers else Block()
+    return Parts(
+        layers=tuple(
+            made(layer_block(kind, shard), routed=isinstance(kind.mlp, MixtureOfExperts)) for kind in model.layer_kinds
+        ),
+        embedding=made(embedding_block(model, shard), routed=False),
+        head=made(head_block(model, shard), routed=False),
+        mtp=made(last, routed=bool(model.num_mtp_layers) and isinstance(model.mtp_layer.mlp, MixtureOfExperts)),
+    )
 
 
 def price_states(

@@ -1,14 +1,11 @@
-"""The valid plans of a space as columns, all pipeline depths and placements together; and why the others are not valid.
-
-Rules run on an open grid, one axis for each field, so that a rule costs as much as the fields that it names.
-"""
+"""The valid plans of a space as columns, all depths and placements together; and why the others are not valid."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, get_args
 
 import numpy as np
@@ -20,38 +17,37 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan, Sharding
 from shardplan.inputs.plan_numbers import Degrees, Setting, degrees_with
 from shardplan.inputs.sharding import kinds_that
-from shardplan.physics.schedules.base import SUITS
 from shardplan.physics.schedules.registry import INTERLEAVED, load_schedule
-from shardplan.physics.validity import RULES, Rule
 from shardplan.planner.family import Family, Points, ShardingPair, SoftwarePart, degrees_at
+from shardplan.planner.grid import LAYERS, MODULES, NEEDS, SCHEDULED, SHARDING, Grid, alternatives
 from shardplan.planner.masks import EVERYWHERE, Masks, SortedRules, degrees_of_chunks
+from shardplan.planner.pruning.computing import Near
 from shardplan.planner.software import has_same_plans, joined_parts, keeps_as_much, without_worse
 from shardplan.planner.space import GRID, Space
 
 Recomputation = tuple[str, int | None]
 
-NEEDS = {
-    "cp_comm": ("cp",),
-    "sequence_parallel": ("tp",),
-    "overlap_tp": ("tp",),
-    "overlap_ep": ("ep",),
-    "moe_dispatcher": ("ep", "etp"),
-    "tp_kind": ("tp",),
-}
-"""Fields whose alternatives are the same plan where these degrees are one."""
 BY_SOFTWARE = "some software of the framework runs the plan"
-DUPLICATE = "the same plan in other words"
-ANOTHER_DP = "dp is one of those asked for"
 
 
-def families(question: Question, space: Space, rejected: Counter[str]) -> Iterator[Family]:
-    """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break."""
+def families(question: Question, space: Space, rejected: Counter[str], within: float = math.inf) -> Iterator[Family]:
+    """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break.
+
+    ``within``: plans that compute for longer may be left out, and are not counted. [s]
+    """
     chosen = space.chosen()
     decided = {name for software in chosen for name in software} if len(chosen) > 1 else set()
     rules = SortedRules.of([rule for rule in space.rules if decided.isdisjoint(rule.reads)])
     own = [rule for rule in space.rules if not decided.isdisjoint(rule.reads)]
     for switches in space.switches():
-        draft = _Draft(setting=question.setting, space=space, switches=switches, rejected=rejected, rules=rules)
+        draft = _Draft(
+            setting=question.setting,
+            space=space,
+            switches=switches,
+            rejected=rejected,
+            rules=rules,
+            near=Near(question, [switches | software for software in chosen], within),
+        )
         family = draft.family()
         if family is not None and len(chosen) == 1:
             yield replace(family, switches=switches | chosen[0])
@@ -75,19 +71,6 @@ def _by_software(
             continue
         same = keeps_as_much(part, whole)
         yield replace(part, part=SoftwarePart(whole, same_memory=same, counts=number == 0))
-
-
-def _rule(name: str) -> Rule:
-    return next(rule for rule in RULES if rule.name == name)
-
-
-LAYERS = _rule("every stage has layers")
-MODULES = _rule("recomputed modules exist in the model")
-SCHEDULED = (_rule(INTERLEAVED.rule), _rule(SUITS))
-"""Rules of schedules: whether one chunk per rank is valid, and whether several are, however many."""
-SHARDING = _rule("sharding groups divide the replicas")
-PLACED = _rule("placement keeps pipeline stages together")
-POINT_RULES = tuple(rule for rule in RULES if rule not in (LAYERS, MODULES, *SCHEDULED, SHARDING))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +97,8 @@ class _Draft:
     rejected: Counter[str]
     rules: SortedRules
     """Of the framework that plans are for."""
+    near: Near
+    """Which plans may be fast enough."""
 
     def part(self, family: Family, known: dict[Any, NDArray[np.bool_]]) -> Family:
         """The plans of a family that keep these rules, under these switches."""
@@ -122,18 +107,19 @@ class _Draft:
         chunks = [(masks.single(rule), masks.interleaves(rule)) for rule in (*rules.of_depths, *rules.of_chunks)]
         places = [self._counts_as_another(found.points, known), *(masks.places(rule) for rule in rules.of_points)]
         slots = (masks.recomputes(rule) for rule in rules.of_recomputation)
+        every = partial(_all, known)
         return replace(
             found,
-            single=_all(found.single, *(one for one, _ in chunks)),
-            interleaves=_all(found.interleaves, *(more for _, more in chunks)),
-            shards=_all(found.shards, *(masks.shards(rule, found.shardings) for rule in rules.of_shardings)),
-            recomputes=_all(found.recomputes, *places, *slots),
-            together=_all(found.together, *(masks.together(rule) for rule in rules.of_both)),
+            single=every(found.single, *(one for one, _ in chunks)),
+            interleaves=every(found.interleaves, *(more for _, more in chunks)),
+            shards=every(found.shards, *(masks.shards(rule, found.shardings) for rule in rules.of_shardings)),
+            recomputes=every(found.recomputes, *places, *slots),
+            together=every(found.together, *(masks.together(rule) for rule in rules.of_both)),
         )
 
     def _counts_as_another(self, points: Points, known: dict[Any, NDArray[np.bool_]]) -> NDArray[np.bool_]:
         """Where a plan is not the same as one with an earlier alternative of these switches."""
-        others = tuple(name for name in NEEDS if self._is_another(name))
+        others = alternatives(self.switches, self.space)
         if not others:
             return EVERYWHERE
         if others not in known:
@@ -141,16 +127,19 @@ class _Draft:
             known[others] = np.logical_and.reduce([np.greater(each, 1) for each in degrees])
         return known[others]
 
-    def _is_another(self, name: str) -> bool:
-        return name in self.switches and self.switches[name] != self.space.axes[name][0]
-
     def family(self) -> Family | None:
         """The valid points, with what else is valid at each; None where there are none."""
         shardings = self.space.shardings()
         depths = [depth for depth in map(self._depth, self.space.axes["pp"]) if depth.size]
         if not depths or not shardings:
             return None
-        points = self._points(depths)
+        points = self._grid.points(
+            [depth.pp for depth in depths],
+            [depth.size * len(shardings) for depth in depths],
+            [max(depth.vps) for depth in depths],
+        )
+        if not len(points["depth"]):
+            return None
         everywhere = np.ones(len(points["depth"]), dtype=bool)
         policies, layers, recomputes = _slots(depths)
         found = Family(
@@ -168,6 +157,11 @@ class _Draft:
             interleaves=everywhere,
         )
         return self._with_plans(found)
+
+    @property
+    def _grid(self) -> Grid:
+        names = ("setting", "space", "switches", "rejected", "near")
+        return Grid(**{name: getattr(self, name) for name in names}, rules=self.rules.of_points)
 
     def _with_plans(self, found: Family) -> Family | None:
         """The points that have a plan; the others' plans are counted by the rule that they break."""
@@ -250,77 +244,6 @@ class _Draft:
         plans = (Plan(pp=pp, vp=vp, **self.switches) for vp in chunks)
         return [bool(np.all(LAYERS.holds(self.setting, Degrees.of(plan)))) for plan in plans]
 
-    def _points(self, depths: list[_Depth]) -> Points:
-        """Points that keep all rules; each rule sees those that kept the rules before it."""
-        axes = {name: np.asarray(self.space.axes[name], dtype=np.int64) for name in GRID}
-        axes["pp"] = np.asarray([depth.pp for depth in depths])
-        size = np.asarray([depth.size for depth in depths]) * len(self.space.shardings())
-        found = [
-            np.nonzero(self._valid(axes, size, placement)) for placement in range(len(self.space.axes["placement"]))
-        ]
-        index = [np.concatenate(columns) for columns in zip(*found, strict=True)]
-        points = {name: values[index[axis]] for axis, (name, values) in enumerate(axes.items())}
-        placement = np.repeat(np.arange(len(found)), [len(columns[0]) for columns in found])
-        sizes = [len(values) for values in axes.values()][:-1]
-        degrees = np.ravel_multi_index(index[:-1], sizes)
-        return points | {
-            "depth": index[0],
-            "placement": placement,
-            "degrees": degrees,
-            "layout": placement * math.prod(sizes) + degrees,
-            "position": index[-1],
-        }
-
-    def _valid(self, axes: Points, size: NDArray[np.int64], placement: int) -> NDArray[np.bool_]:
-        """Which points of the grid keep every rule under a placement."""
-        degrees = self._degrees(axes, self.space.axes["placement"][placement])
-        alive = np.ones(tuple(len(values) for values in axes.values()), dtype=bool)
-        size = size.reshape([-1 if name == "pp" else 1 for name in axes])
-        counts = self._counts(alive, size)
-        dp = self.setting.num_accelerators // (degrees.tp * degrees.cp * degrees.pp)
-        checks: list[tuple[str, Any]] = [] if self.space.dp is None else [(ANOTHER_DP, np.isin(dp, self.space.dp))]
-        checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in POINT_RULES]
-        checks += [(rule.name, rule.holds(self.setting, degrees)) for rule in self.rules.of_points]
-        checks.append((DUPLICATE, self._distinct(degrees, placement)))
-        for name, holds in checks:
-            if np.all(holds):
-                continue
-            alive &= holds
-            left = self._counts(alive, size)
-            if left < counts:
-                self.rejected[name] += counts - left
-            counts = left
-        return alive
-
-    def _counts(self, alive: NDArray[np.bool_], size: NDArray[np.int64]) -> int:
-        """Plans at the points that are left."""
-        per_depth = np.count_nonzero(alive.reshape(len(alive), -1), axis=1)
-        return int((per_depth * size.ravel()).sum())
-
-    def _degrees(self, columns: Points, placement: str) -> Degrees:
-        """Degrees along axes of their own where ``columns`` are candidates, or of points."""
-        plan = Plan(placement=placement, **{name: value for name, value in self.switches.items() if name != "schedule"})
-        grid: dict[str, Any] = dict(zip(GRID, np.ix_(*(columns[name] for name in GRID)), strict=True))
-        return replace(Degrees.of(plan), **grid)
-
-    def _distinct(self, degrees: Degrees, placement: int) -> Any:
-        """Whether a plan is not the same as one with an earlier alternative of a switch."""
-        distinct: Any = True
-        for name, dimensions in NEEDS.items():
-            if self._is_another(name):
-                needed: Any = math.prod(np.asarray(getattr(degrees, dimension)) for dimension in dimensions)
-                distinct = distinct & (needed > 1)
-        orders = self.space.axes["placement"]
-        alone = self.setting.num_accelerators == degrees.tp * degrees.cp * degrees.pp
-        if self.setting.num_experts:  # whose replicas lie where those of the dense layers would
-            alone = alone & (self.setting.num_accelerators == degrees.ep * degrees.etp * degrees.pp)
-        for earlier in orders[:placement]:
-            repeated = alone & _same_without("dp", orders[placement], earlier)
-            alike = (np.asarray(degrees.pp) == 1) & _same_without("pp", orders[placement], earlier)
-            there = PLACED.holds(self.setting, replace(degrees, plan=replace(degrees.plan, placement=earlier)))
-            distinct = distinct & ~((repeated | alike) & there)
-        return distinct
-
     def _can_run(self, points: Points, vp: int) -> NDArray[np.bool_]:
         """For every point whether the schedule runs it with this number of chunks per rank, two standing for more."""
         schedule = self.switches.get("schedule") or ("interleaved" if vp > 1 else "1f1b")
@@ -378,15 +301,14 @@ def _slots(
     return policies, tuple(layers), valid
 
 
-def _all(first: Any, *others: Any) -> Any:
-    """Where all hold; what holds everywhere changes nothing."""
-    return reduce(_both, (each for each in others if each is not EVERYWHERE), first)
+def _all(known: dict[Any, Any], first: Any, *others: Any) -> Any:
+    """Where all hold; what holds everywhere changes nothing. Found once for the same masks, and kept in ``known``."""
+    masks = (first, *(each for each in others if each is not EVERYWHERE))
+    key = tuple(map(id, masks))
+    if key not in known:
+        known[key] = masks, reduce(_both, masks)  # masks are kept, so that no other has their number
+    return known[key][1]
 
 
 def _both(one: NDArray[np.bool_] | None, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return other if one is None else one & other
-
-
-def _same_without(dimension: str, one: str, other: str) -> bool:
-    orders = [[part for part in placement.split("-") if part != dimension] for placement in (one, other)]
-    return orders[0] == orders[1]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardplan.base.arrays import Flags
+from shardplan.base.arrays import Flags, all_hold
 from shardplan.base.fields import replace
 from shardplan.estimation.estimate import Estimate, price_plans
 from shardplan.estimation.priced import PricedPlan
@@ -90,7 +90,10 @@ def _without_worse(question: Question, part: Family, known: Mapping[Any, Family]
             return None  # the very same plans, as no rule tells them apart
     cells = part.recomputes & part.shards.any(axis=0) & (part.num_chunks() > 0)
     for other, where in others:
-        cells = cells & ~(other.recomputes & where & _covers(other, part))
+        if not cells.any():
+            return None
+        covered = all_hold([where, _covers(other, part)])  # one number mostly, and the masks of all plans are large
+        cells = cells & ~(other.recomputes if covered is True else other.recomputes & covered)
     return replace(part, recomputes=cells)
 
 

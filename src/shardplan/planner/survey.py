@@ -270,18 +270,20 @@ def survey_of(
     space: Space,
     *goals: Goal,
     counts: bool = False,
+    within: float = np.inf,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
 ) -> Survey:
     """Evaluates every valid plan of ``space``; those that ``goals`` can ask for, where some are given.
 
-    ``counts``: the memory of all plans is found all the same, so that those that fit are counted.
+    ``counts``: the memory of all plans is found all the same, so that those that fit are counted. ``within``: plans
+    that take longer are asked for by no goal and are not counted. [s]
     Raises ``SearchStopped`` where ``stop`` says so.
     """
     rejected: Counter[str] = Counter()
     progress = progress or _no_progress
-    priced = tables_of(question, families(question, space, rejected), known or KnownPipelines())
+    priced = tables_of(question, families(question, space, rejected, within), known or KnownPipelines())
     tables, left = [], pruned_families(priced) if goals else []
     for done, each in enumerate(priced, start=1):
         if not goals:

@@ -184,8 +184,7 @@ def price_block(
     repeats = _Repeats.of(numbers) if not block.forward_alone else _Repeats({}, full=False, by_operator=None)
     apart = apart_from_experts(machine, numbers)
     talk = _communication(block, network, groups, repeats, apart, copies=_copy_times(block, machine, numbers))
-    block = _in_panels(block, numbers)
-    operators = [(operator, operator_times(operator, machine)) for operator in block.operators]
+    block, operators = _timed(block, machine, numbers)
     compute = _compute_times(operators, repeats)
     forward, backward, again = (_join(c, t, machine, numbers, apart) for c, t in zip(compute, talk, strict=True))
     host = host_work(block, machine, groups, numbers, routed=routed)
@@ -213,6 +212,18 @@ def price_block(
         groups=groups,
         repeats=repeats,
     )
+
+
+def _timed(block: Block, machine: Machine, numbers: PlanNumbers) -> tuple[Block, list[tuple[Operator, OperatorTimes]]]:
+    """The block as its operators run, and what each of these takes."""
+    block = _in_panels(block, numbers)
+    return block, [(operator, operator_times(operator, machine)) for operator in block.operators]
+
+
+def computing_time(block: Block, machine: Machine, numbers: PlanNumbers) -> Numbers:
+    """Both passes of ``block`` without communication, host and recomputation, which only add to them. [s]"""
+    _, operators = _timed(block, machine, numbers)
+    return _sum(times.forward if block.forward_alone else times.forward + times.backward for _, times in operators)
 
 
 QUEUES: Final = ("volta", "turing", "ampere", "ada", "hopper")

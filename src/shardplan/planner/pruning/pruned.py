@@ -108,8 +108,8 @@ class PrunedFamily:
         left = cells & self.cells & (self.kinds != 0) & (self.reach < limit)
         if not left.any():
             return left
-        left = left & ((self.kinds & bits_of(self.exchanges <= limit)) != 0)
-        return left & (self._bound_and_promise[0] <= limit)
+        left = left & (self._bound_and_promise[0] <= limit)
+        return left & ((self.kinds & bits_of(self.exchanges <= limit)) != 0) if left.any() else left
 
     def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
         """The best of the cells for ``size`` sets of degrees, by what they promise; all where points are no more."""

@@ -203,7 +203,7 @@ class Neighbours:
             space = self.scope.space(asked)
         except ShardplanError:  # the count contradicts a restriction
             return None
-        survey = self.scope.survey(asked, BestWith({}, within), space=space)
+        survey = self.scope.survey(asked, BestWith({}, within), space=space, within=within)
         cell = best_cell(survey.tables)
         return None if cell is None or cell.value >= within else (survey, cell)
 
