@@ -1,7 +1,8 @@
 """Runs what README, start page, tutorials and how-to pages show, and writes what it prints.
 
-python docs/run_pages.py           write it
-python docs/run_pages.py --check   exit with 1 where a page is not what the program would write now
+python docs/run_pages.py                   write it
+python docs/run_pages.py plan-rl web-app   only of these pages, by the names of their files
+python docs/run_pages.py --check           exit with 1 where a page is not what the program would write now
 
 Each page runs in a folder of its own, with a copy of ``examples/``. In the order of the page, blocks with a title are
 saved under it, lines of ``bash`` blocks that start with ``shardplan`` are run, and other blocks of Python are executed.
@@ -35,6 +36,15 @@ DURATION = re.compile(r"(?<= plans in )[0-9.]+ m?s")
 def pages() -> list[Path]:
     """The pages that are run."""
     return [README, DOCS / "index.md", *sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("howto/*.md"))]
+
+
+def chosen(names: list[str]) -> list[Path]:
+    """The pages of these names, or all. Raises SystemExit for what is none."""
+    known = {page.stem: page for page in pages()}
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        sys.exit(f"{wrong[0]!r} is no page and no option: write --check, or some of {', '.join(known)}")
+    return [known[name] for name in names] or pages()
 
 
 def filled(text: str) -> str:
@@ -109,11 +119,11 @@ def _shown(printed: list[str], start: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Writes or checks the pages; returns the exit status."""
-    status = 0
-    for page in pages():
+    status, is_check = 0, "--check" in arguments
+    for page in chosen([each for each in arguments if each != "--check"]):
         old = page.read_text(encoding="utf-8")
         new = filled(old)
-        if new != old and "--check" in arguments:
+        if new != old and is_check:
             sys.stderr.write(f"{page.name} is out of date: run python docs/run_pages.py\n")
             status = 1
         elif new != old:

@@ -6,6 +6,7 @@ None is read as something else: a search while they are refused fails the test.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -167,6 +168,48 @@ simulate examples/plans.json --replicas 4 --measured | --replicas
 timeline examples/plans.json --jitter -1 | -1
 models llama-9 | llama-9
 schedules gpipe9 | gpipe9
+Plan QUESTION | Plan
+plan QUESTION --sequence-length NaN | NaN
+plan QUESTION --sequence-length ٨k | ٨k
+plan QUESTION --global-batch-size '512 sequences' | 512 sequences
+plan QUESTION --precision '<b>bf16</b>' | <b>
+plan QUESTION --tokens inf | inf
+plan QUESTION --price '$2.5' | $2.5
+plan QUESTION --memory 80GB/s | 80GB/s
+plan QUESTION --memory -80GB | -80GB
+plan QUESTION --inter-node-latency 5GB/s | 5GB/s
+plan QUESTION --peak-flops bf16=NaN | NaN
+plan QUESTION --peak-flops bf16=989,bf16=1000 | bf16
+plan QUESTION --software kernels=eager,kernels=fused | kernels
+plan QUESTION --fix tp=4 --fix tp=8 | tp
+plan QUESTION --fix tp=4 --exclude tp=4 | tp
+plan QUESTION --fix tp=٤ | ٤
+plan QUESTION --exclude nodes=2 | nodes
+plan QUESTION --days 30 | --days
+plan QUESTION --profile examples/plans.json | plans.json
+plan examples/launch.sh --cluster dgx-h100 --gpus 64 | launch.sh
+plan llama-3.1-8b --cluster examples/config.json --gpus 64 | config.json
+plan /dev/null --cluster dgx-h100 --gpus 64 | /dev/null
+plan http://example.com/config.json --cluster dgx-h100 --gpus 64 | example.com
+plan llama-3.1-8b --cluster dgx-h100 --gpus '6 4' | 6 4
+estimate QUESTION --tp 4 --tp 8 | tp
+estimate QUESTION --fix tp=4 | --fix
+estimate QUESTION --sharding zero1 --sharding-degree 3 | 3
+estimate --from examples/launch.sh | launch.sh
+estimate --from examples/plans.json --observed 'MFU 380%' | 380
+scale llama-3.1-8b --cluster dgx-h100 --gpus 8..64..512 | 8..64..512
+whatif examples/plans.json --change memory=2x --change memory=3x | memory
+whatif examples/plans.json --change =2x | =2x
+fit llama-3.1-8b --cluster dgx-h100 --gpus 8 --smallest sequence_length | sequence_length
+budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --days NaN | NaN
+budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --nodes 8x8 | 8x8
+budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --nodes 8 --gpus 100 | 100
+budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --batch-limits 4096..1024 | 4096..1024
+budget llama-3.1-8b --cluster dgx-h100 --tokens 1T --steps 100 | --steps
+export examples/config.json --to megatron-lm | config.json
+compare examples/config.json | config.json
+audit examples/config.json --cluster dgx-h100 | config.json
+simulate examples/plans.json --slow-rank x:2 | x:2
 """
 """A command, and what the message must show of it; QUESTION stands for ``FLAGS``."""
 
@@ -240,6 +283,20 @@ PYTHON: Final[list[tuple[str, Callable[[], Any]]]] = [
     ("no change", lambda: PY.whatif("examples/plans.json", {})),
     ("sixteen", lambda: PY.scale("llama-3.2-1b", "dgx-h100", [8, "sixteen"])),
     ("64..8", lambda: PY.scale("llama-3.2-1b", "dgx-h100", "64..8")),
+    ("nan", lambda: PY.search(*ASKED, tokens=math.nan)),
+    ("price", lambda: PY.load_cluster("dgx-h100", price=math.nan)),
+    ("b'", lambda: PY.search(b"llama-3.2-1b", "dgx-h100", 8)),
+    ("tp", lambda: PY.search(*ASKED, fix={"tp": True})),
+    ("3", lambda: PY.search(*ASKED, limit={3: [4]})),
+    ("tp", lambda: PY.search(*ASKED, fix={"tp": 2}, limit={"tp": [4]})),
+    ("sequence_length", lambda: PY.search(*ASKED, sequence_length=[4096])),
+    ("tp", lambda: PY.estimate(*ASKED, {"tp": 10**30})),
+    ("changes", lambda: PY.whatif("examples/plans.json", "memory=2x")),
+    ("8.5", lambda: PY.scale("llama-3.2-1b", "dgx-h100", 8.5)),
+    ("largest", lambda: PY.fit(*ASKED, largest=5)),
+    ("factor", lambda: PY.sensitivity(*ASKED, factor="x")),
+    ("3", lambda: PY.load(3)),
+    ("3", lambda: PY.audit(3, cluster="dgx-h100")),
 ]
 """What the message must show, and a call."""
 
@@ -289,6 +346,17 @@ REQUESTS: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("jitter", "simulate", {"file": PLANS, "jitter": 2}),
     ("gpipe9", "simulate", {"file": PLANS, "schedule": "gpipe9"}),
     ("launch.exe", "audit", {"text": "torchrun x.py", "name": "launch.exe"}),
+    ("launch.sh is a script", "audit", {"text": "x"}),
+    ("num_accelerators", "plan", QUESTION | {"num_accelerators": [8]}),
+    ("num_accelerators", "plan", QUESTION | {"num_accelerators": 10**40}),
+    ("model", "plan", QUESTION | {"model": "a" * 5000}),
+    ("job", "plan", QUESTION | {"job": []}),
+    ("tokens", "plan", QUESTION | {"job": {"tokens": "NaN"}}),
+    ("fix", "plan", QUESTION | {"fix": [["tp", 2]]}),
+    ("prune", "plan", QUESTION | {"prune": "yes"}),
+    ("stack", "plan", QUESTION | {"stack": 1}),
+    ("days", "budget", BUDGET | {"days": "30"}),
+    ("file", "export", {"file": "examples/plans.json", "to": "nemo"}),
 ]
 """What the message must show, a task of the API and its body."""
 
@@ -339,8 +407,15 @@ FORMS: Final[list[tuple[str, dict[str, str]]]] = [
     ("4..1", {"lock.pp": "4..1"}),
     ("tpp", {"lock.tpp": "2"}),
     ("not JSON", {"config": "{", "model": "config.json"}),
-    ("object", {"config": "[1]", "model": "config.json"}),
+    ("list", {"config": "[1]", "model": "config.json"}),
     ("model_type", {"config": "{}", "model": "config.json"}),
+    ("hidden_size", {"config": '{"hidden_size": 8, "hidden_size": 16}', "model": "config.json"}),
+    ("NaN", {"price": "NaN"}),
+    ("٨", {"gpus": "٨"}),
+    ("٤", {"lock.tp": "٤"}),
+    ("script", {"model": "<script>alert(1)</script>"}),
+    ("kernels", {"software": "kernels=eager,kernels=fused"}),
+    ("bandwith", {"set.bandwith": "50 GB/s"}),
 ]
 """What the message must show, and fields of the form in place of those of a question."""
 SEARCHES: Final = ("planner.scope.survey_of", "decide.searching.best_of_alike")
@@ -407,4 +482,4 @@ def test_wrong_forms() -> None:
 
 
 def test_there_are_many() -> None:
-    assert len(COMMANDS.strip().splitlines()) + len(PYTHON) + len(REQUESTS) + len(FORMS) > 250
+    assert len(COMMANDS.strip().splitlines()) + len(PYTHON) + len(REQUESTS) + len(FORMS) > 320

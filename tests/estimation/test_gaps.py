@@ -53,6 +53,15 @@ def test_a_generation_that_no_run_covers_is_one_gap() -> None:
     assert "no measured run covers Part or its generation" in gap.reason
 
 
+def test_a_generation_of_which_no_kernel_was_timed_is_a_wider_one() -> None:
+    """It has the constants of all generations. Memory depends on none of them."""
+    (gap,) = found(runs(), accelerator="gaudi3", generation="gaudi")
+    assert gap.factor == gaps.UNTIMED > gaps.UNMEASURED
+    assert gap.reason.endswith("of which no kernel was timed")
+    (memory,) = found(runs(), quantity="memory", accelerator="gaudi3", generation="gaudi")
+    assert memory.factor == gaps.UNMEASURED
+
+
 def test_the_fewer_sources_a_part_has_the_wider() -> None:
     other = H100._replace(accelerator="h800")
     factors = [total_factor(found([*runs(), *runs(count, other, "own")], accelerator="h800")) for count in range(5)]
@@ -117,7 +126,7 @@ def test_what_was_measured_makes_nothing_less_certain() -> None:
     measured, unmeasured = (found(of_part, **_as(large, accelerator=name)) for name in ("v100", "none"))
     assert total_factor(measured) == total_factor(unmeasured) == gaps.UNMEASURED_PART
     of_generation = [*runs(3, H100._replace(accelerators=8192.0)), *runs(1, small)]
-    measured, unmeasured = (found(of_generation, **_as(large, generation=name)) for name in ("volta", "none"))
+    measured, unmeasured = (found(of_generation, **_as(large, generation=name)) for name in ("volta", "cdna3"))
     assert total_factor(measured) == pytest.approx(total_factor(unmeasured))
     assert len(measured) == 2
     assert total_factor(unmeasured) == gaps.UNMEASURED

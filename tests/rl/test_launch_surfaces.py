@@ -77,7 +77,7 @@ def test_the_page_asks_for_what_is_open_by_name(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "response_mean"),
+        ({"cluster": None}, "response_mean"),
         ({"given": GIVEN, "keep": ["tp"]}, "keep is tp"),
         ({"given": GIVEN, "observed": ["luck 7"]}, "luck 7"),
         ({"given": GIVEN, "model": "nothing"}, "nothing"),

@@ -19,9 +19,7 @@ from shardplan.rl.steps import PhaseTimes, cycle_of
 from shardplan.rl.trainer import Packing, Trained
 from shardplan.rl.transfer import engine_facts, sent_adapters, transfer_methods, transfer_time
 
-TIMES = PhaseTimes(
-    generation=50.0, steady=40.0, reward=0.0, log_probs=10.0, critic=0.0, update=20.0, transfer=0.0, switch=0.0
-)
+TIMES = PhaseTimes(generation=50.0, steady=40.0, reward=0.0, log_probs=10.0, critic=0.0, update=20.0, transfer=0.0)
 FEW = settings(max_examples=12, deadline=None)
 
 

@@ -54,6 +54,23 @@ def test_chunks_have_the_prices_of_their_stages(plan: Plan) -> None:
     assert total == pytest.approx(float(priced.columns.step.work.everyone.passes.total), rel=1e-9)
 
 
+def test_a_slow_link_to_the_host_holds_up_the_shorter_pass_more() -> None:
+    """As much travels in either pass, and a pass hides what it takes: together what the estimate counts."""
+    plan = Plan(tp=2, pp=4, offload="activations", recompute="full")
+    asked = question()
+    part = replace(asked.cluster.accelerator, host_link_bandwidth=1e9)
+    slow = PricedPlan.of(replace(asked, cluster=replace(asked.cluster, accelerator=part)), plan)
+    fast = PricedPlan.of(asked, replace(plan, offload="none"))
+    waits = {
+        name: float(np.sum(getattr(slow.chunk_times, name) - getattr(fast.chunk_times, name)))
+        for name in ("forward", "input_gradient")
+    }
+    assert sum(waits.values()) == pytest.approx(
+        float(np.sum(slow.columns.of_stages(slow.columns.step.work.times[0].offload, 0)))
+    )
+    assert waits["forward"] > waits["input_gradient"] > 0
+
+
 @pytest.mark.parametrize("batch", [8, 24, 128])
 @pytest.mark.parametrize("layers", [(8, 8, 8, 8), (7, 9, 9, 7), (6, 9, 9, 8), (10, 8, 8, 6)])
 def test_the_closed_form_of_one_f_one_b_is_exact_for_stages_of_a_model(layers: tuple[int, ...], batch: int) -> None:

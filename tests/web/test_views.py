@@ -317,7 +317,7 @@ def test_the_axis_of_a_waterfall_begins_near_what_changes(client: TestClient) ->
 
 def test_the_cost_of_a_run_is_drawn_against_its_time(client: TestClient) -> None:
     found = charts(decided(client, "budget&budget_tokens=1T&budget_price=2"))
-    assert {*found} == {"time", "Money against time, with accelerators"}
+    assert {*found} == {"Money against time, with accelerators"}
     (points,) = found["Money against time, with accelerators"]["data"]
     assert points["text"] == ["32", "16", "8"]
     assert points["x"] == sorted(points["x"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
-from shardplan.answers.plans import question_lines
+from shardplan.answers.plans import question_lines, taken_lines
 from shardplan.answers.sections import observed_part, observed_record
 from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -38,7 +38,7 @@ ORDER: Final = tuple(each.name for each in fields(Plan))
 def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: bool = True) -> AnswerDocument:
     """The whole answer. ``is_whole``: with every note."""
     estimate, question = audit.estimate, audit.put.question
-    blocks = [*what_runs(audit), *_violations(audit.violations)]
+    blocks = [*what_runs(audit), *taken_lines(audit.taken), *_violations(audit.violations)]
     parts = _missing(audit)
     if estimate is not None and question is not None:
         parts += [
@@ -178,6 +178,7 @@ def _record(audit: Audit) -> dict[str, Any]:
         "stated": list(reading.stated),
         "places": {key: fact.why for key, fact in reading.facts.items() if fact.origin != "assumed"},
         "assumed": plain({**put.assumed, **reading.assumed}),
+        "taken": plain(audit.taken),
         "missing": list(put.missing),
         "missing_because": put.missing,
         "not_understood": list(reading.not_understood),

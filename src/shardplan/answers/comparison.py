@@ -316,7 +316,7 @@ def _best(comparison: Comparison, labels: Sequence[str]) -> list[Line]:
         return [Line("None of these plans fits.", tone="bad")]
     best, soonest = (comparison.sides[index].estimate for index in (comparison.fastest, comparison.soonest))
     is_one = comparison.fastest == comparison.soonest or not comparison.is_one_model
-    what = "the fastest that fits" if is_one and comparison.is_one_model else "the most efficient"
+    what = "the fastest of these" if is_one and comparison.is_one_model else "the most efficient"
     rate = format_count(round(best.tokens_per_second_per_accelerator))
     speed = f"{rate} tokens/s per accelerator" if comparison.is_one_model else "the highest MFU"
     text = Span(f": {speed}, {format_time(best.step_time)} a step.")
@@ -371,4 +371,5 @@ def change_text(row: Row, index: int) -> str:
         return ""
     if abs(change) < SMALLEST_CHANGE * max(abs(value), abs(row.values[0])):
         return ""
-    return f"{'+' if change > 0 else '-'}{TEXTS[row.unit](abs(change))}"
+    text = f"{100 * abs(change):.1f} points" if row.unit == "share" else TEXTS[row.unit](abs(change))
+    return f"{'+' if change > 0 else '-'}{text}"

@@ -15,6 +15,7 @@ from shardplan.base.words import joined
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.launch.dialects.reading import Taken
 from shardplan.reports.texts.answer import note_sentence, question_parts, question_title
 from shardplan.reports.texts.plan import field_text, plan_words, short_recompute, short_sharding
 
@@ -36,6 +37,19 @@ def question_lines(question: Question, given: Sequence[str] = (), *, count: str 
     ]
     lines += [Line(note, "Model", "warning") for note in question.model.notes]
     return [*lines, Line("; ".join(given), "You set", "warning")] if given else lines
+
+
+def taken_lines(taken: Taken) -> list[Line]:
+    """What an answer about a launch file takes for what the file leaves open."""
+    lines = [
+        Line((Span(f"{key.replace('_', ' ')} {field_text(value)}: ", "strong"), Span(why)), "Assumed", "doubt")
+        for key, (value, why) in taken.items()
+    ]
+    given = " ".join(f"{TAKEN_FLAGS.get(key, f'--given {key}=')}..." for key in taken)
+    return [*lines, Line(f"{given} says otherwise.", "", "doubt", only="terminal")] if lines else []
+
+
+TAKEN_FLAGS: Final = {"num_accelerators": "--gpus "}
 
 
 def count_text(counts: Sequence[int]) -> str | None:

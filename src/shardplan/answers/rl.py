@@ -35,7 +35,8 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "critic": ("critic", PALETTE[4]),
     "update": ("training", PALETTE[2]),
     "transfer": ("weights to engines", PALETTE[3]),
-    "switch": ("sleep and wake", GREY),
+    "sleep": ("engines to sleep", GREY),
+    "wake": ("engines to wake", GREY),
 }
 """Name and colour of every phase."""
 
@@ -77,7 +78,7 @@ COLUMNS: Final = (
     Column("critic_s", None, phase_time("critic")),
     Column("training_s", "training", phase_time("update"), format_time),
     Column("transfer_s", "weights", phase_time("transfer"), format_time, rank=2),
-    Column("switch_s", None, phase_time("switch")),
+    Column("switch_s", None, lambda plan: plan.cycle.time_of("sleep", "wake")),
     Column("idle_train", "trainer idle", lambda plan: plan.cycle.idle("trainer"), whole_percent),
     Column("idle_rollout", "generation idle", lambda plan: plan.cycle.idle("rollout"), whole_percent),
     Column("tokens_per_s", "tokens/s", lambda plan: plan.tokens_per_second, short_count, rank=1),

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from shardplan.answers.decisions.scale import pays_line
 from shardplan.answers.document import AnswerDocument, Bar, Block, Bullets, Column, Line, Part, RowTable
-from shardplan.answers.plans import asked_record, rounded, whole_percent
+from shardplan.answers.plans import asked_record, rounded, taken_lines, whole_percent
 from shardplan.answers.rl import phase_time, phases_chart, rl_document, rl_head, split, task_record, title
+from shardplan.base.records import plain
 from shardplan.base.units import format_bytes, format_time, short_count
 from shardplan.decide.goodput import DAY
 from shardplan.plotting.chart import PALETTE, Axis, Chart, Panel, Series
@@ -245,7 +246,7 @@ def rl_launch_document(
         parts.append(Part("Not priced", [Bullets(facts.not_understood)]))
     if found.notes:
         parts.append(Part("To know", [Bullets(found.notes)]))
-    verdict = list(step.verdict)
+    verdict = [*step.verdict, *_taken_lines(found)]
     if not found.fits:
         over = format_bytes(plan.trainer_memory - plan.usable_memory)
         verdict.append(Line(f"Trainer and engine need {over} more than an accelerator has.", "Memory", "bad"))
@@ -262,7 +263,18 @@ def rl_launch_document(
             "facts": RowTable(rows, FACTS),
             "not_understood": list(facts.not_understood),
             "notes": list(found.notes),
+            "taken": plain(found.taken),
+            "range_s": None if found.range is None else list(found.range),
             "fits": found.fits,
         },
         is_yes=found.fits,
     )
+
+
+def _taken_lines(found: RlAudit) -> list[Line]:
+    """What was taken for what the file leaves open, and the step with other answers."""
+    if found.range is None:
+        return taken_lines(found.taken)
+    least, most = map(format_time, found.range)
+    text = f"{least} to {most} a step with means of a fifth to four fifths of the longest answer."
+    return [*taken_lines(found.taken), Line(text, "", "doubt")]

@@ -14,7 +14,7 @@ from shardplan.answers.frameworks import frameworks_document
 from shardplan.answers.search import search_document
 from shardplan.api.saving import AsTable
 from shardplan.ask.questions import known_fields
-from shardplan.base.errors import InputError
+from shardplan.base.errors import InputError, check_kind
 from shardplan.base.fields import dataclass, described, in_our_words, replace
 from shardplan.base.records import field_values
 from shardplan.base.units import format_time
@@ -141,6 +141,7 @@ def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
 
     A loaded search has its plans, ties and account; it cannot be asked for others (``best_where`` knows none).
     """
+    check_kind("path", path, str, os.PathLike, hint='write load("plans.json")')
     file = read_plan_file(Path(path))
     if file.search is None:
         return PlanAnswer.of(file.estimates[0], file.question)

@@ -12,6 +12,7 @@ from shardplan.answers.audit import audit_document
 from shardplan.answers.document import AnswerDocument
 from shardplan.api.saving import AsPage
 from shardplan.ask.names import ClusterLike, ModelLike, cluster_of, model_of
+from shardplan.base.errors import check_kind
 from shardplan.base.records import field_values
 from shardplan.launch.audit import answer
 from shardplan.launch.dialects.ask import Ask
@@ -62,6 +63,8 @@ def audit(
     of post-training the answer is its RL step, with both pools as the file has them. Raises ``InputError`` for a file
     that is not read, and for wrong arguments; a plan that breaks a rule is an answer.
     """
+    for each in (file, *companions):
+        check_kind("file", each, str, os.PathLike, hint='write audit("launch.sh")')
     ask = ask_of_file((file, *companions), root, num_accelerators, env, arguments, entry, given)
     of_model = None if model is None else model_of(model)
     of_cluster = None if cluster is None else cluster_of(cluster)

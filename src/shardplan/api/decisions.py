@@ -115,7 +115,9 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
             rule="one of largest and smallest is given",
             hint=f"give largest={fits.LARGEST[0]!r}, or smallest={fits.SMALLEST[0]!r}",
         )
-    return fits.sought_of(largest or smallest or "", is_largest=largest is not None)
+    sought, name = largest if largest is not None else smallest, "smallest" if largest is None else "largest"
+    check_kind(name, sought, str, hint=f'write {name}="{fits.SMALLEST[0] if largest is None else fits.LARGEST[0]}"')
+    return fits.sought_of(str(sought), is_largest=largest is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,7 @@ def whatif(
     direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError``
     for what is unknown and for a change that changes nothing.
     """
+    check_kind("changes", changes, Mapping, hint='write {"inter_node_bandwidth": "100"}')
     answer = load(plan) if isinstance(plan, str | os.PathLike) else plan
     if not isinstance(answer, SearchAnswer | PlanAnswer):
         raise InputError(

@@ -170,6 +170,7 @@ class QuestionForm:
 ModelField = Annotated[str | None, FieldOf(QuestionForm, "model")]
 SoftwareField = Annotated[list[str] | None, FieldOf(QuestionForm, "software")]
 AcceleratorField = Annotated[str | None, FieldOf(QuestionForm, "accelerator")]
+NodesField = Annotated[str | None, FieldOf(QuestionForm, "nodes")]
 StackField = Annotated[str | None, FieldOf(QuestionForm, "stack")]
 ProfileField = Annotated[str | None, FieldOf(QuestionForm, "profile")]
 

@@ -24,7 +24,7 @@ from shardplan.inputs.job import Job, in_full
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.overrides import doubts_of, override
-from shardplan.inputs.readers.typed import assigned, grid, model_argument, pairs_of, values_of, whole
+from shardplan.inputs.readers.typed import assigned, grid, model_argument, named_once, pairs_of, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 from shardplan.physics.frameworks.defaults import job_in_stack
@@ -67,7 +67,7 @@ def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, 
     _check_all_given(record)
     model = model_of(record["model"], reads_files=reads_files)
     cluster = _cluster_in(record, reads_files=reads_files)
-    count, of_size = _world(cluster, record.get("num_accelerators"), record.get("nodes"))
+    count, of_size = world_of(cluster, record.get("num_accelerators"), record.get("nodes"))
     stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
     fields, job, software = _job_in(record)
     _check_trains_adapters(fields, job)
@@ -108,7 +108,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
         hardware = _cluster_in(record)
     elif record.get("overrides"):
         hardware = override(hardware, record["overrides"])
-    count, of_size = _world(hardware, record.get("num_accelerators"), record.get("nodes"))
+    count, of_size = world_of(hardware, record.get("num_accelerators"), record.get("nodes"))
     fields, _, software = _job_in(record)
     fields, companions = _companions_in(fields, None)
     fields = in_full(fields, before.job)
@@ -187,7 +187,7 @@ def _cluster_in(record: Record, *, reads_files: bool = True) -> Cluster:
     return cluster_of(*given, reads_files=reads_files)
 
 
-def _world(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[str, ...]]:
+def world_of(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[str, ...]]:
     """The number of accelerators, where it is given, and how it follows from that of nodes. Raises InputError."""
     size = cluster.accelerators_per_node
     if isinstance(count, str):
@@ -313,14 +313,14 @@ def overrides_of(texts: Mapping[str, str]) -> dict[str, Any]:
     """Values of the cluster that are replaced; quantities stay texts with their units. Raises InputError."""
     values = values_of(Replaced, texts)
     if "peak_flops" in values:
-        values["peak_flops"] = dict(pairs_of("--peak-flops", values["peak_flops"].split(",")))
+        values["peak_flops"] = named_once("--peak-flops", values["peak_flops"].split(","))
     return values
 
 
 def software_of(texts: Sequence[str] | None) -> dict[str, Any]:
     """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
     pairs = [pair for text in texts or () for pair in text.split(",")]
-    return dict(assigned(Software, name, text) for name, text in pairs_of("--software", pairs))
+    return dict(assigned(Software, name, text) for name, text in named_once("--software", pairs).items())
 
 
 def space_of(space: SpaceForm) -> dict[str, Any]:

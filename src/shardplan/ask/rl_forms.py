@@ -86,7 +86,7 @@ class RlForm:
     prefix_shared: bool = switch("Train each prompt once for all its answers (shared-prefix attention).")
     transfer: str | None = asked(
         "How weights reach the engines: ipc, sharded, broadcast, checkpoint or delta. Default: ipc on the same "
-        "accelerators, else sharded.",
+        "accelerators, else that of the framework, or sharded.",
         metavar="METHOD",
     )
     observed: list[str] | None = asked(

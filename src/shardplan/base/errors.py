@@ -61,6 +61,7 @@ class UnknownNameError(InputError):
     """A name that no catalogue holds."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        name = str(name)  # Python gives others too
         nearest = nearest_names(name[:MOST_NAME], known)
         guess = f"did you mean {' or '.join(nearest)}?" if nearest else ""
         super().__init__(

@@ -11,6 +11,7 @@ from shardplan.ask.forms import (
     AcceleratorField,
     JobFields,
     ModelField,
+    NodesField,
     ProfileField,
     QuestionForm,
     Replaced,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from shardplan.api.rl import AskedAgain
     from shardplan.decide.batches import BatchLimits
     from shardplan.decide.budget import Limits, RunQuestion
-    from shardplan.inputs.cluster import Cluster
 
 MOST_CLUSTERS: Final = 20
 OperationsFields = Annotated[Given, FieldsOf(Operations, "Operations")]
@@ -46,6 +46,7 @@ def budget(
     *,
     model: ModelField = None,
     accelerator: AcceleratorField = None,
+    nodes: NodesField = None,
     wanted: BudgetForm,
     run: RlRunForm,
     job: JobFields,
@@ -68,6 +69,7 @@ def budget(
     """
     files = charts.files(output, model, accelerator, stack, profile)
     from shardplan.answers.decisions.budget import budget_document
+    from shardplan.ask.questions import record_of, world_of
     from shardplan.cli.progress import progress_bar
     from shardplan.decide.batches import parse_batch_limits
     from shardplan.decide.budget import budget_of
@@ -75,7 +77,8 @@ def budget(
     flags = QuestionForm(
         model=model,
         accelerator=accelerator,
-        num_accelerators=wanted.num_accelerators or "1",
+        num_accelerators=wanted.num_accelerators or ("1" if nodes is None else None),
+        nodes=nodes,
         overrides=overrides,
         job=job,
         software=software,
@@ -83,10 +86,12 @@ def budget(
         profile=profile,
     )
     known = Operations(**values_of(Operations, operations))
-    of_rl = rl_question(model, flags, wanted, space, known, but=("model", "days", "num_accelerators", "money"))
+    of_rl = rl_question(model, flags, wanted, space, known, but=("model", "days", "num_accelerators", "nodes", "money"))
     with progress_bar("searching") as progress:
         if of_rl is not None:
-            money, size = _money(wanted), _size(wanted, of_rl.question.put().task.question.cluster)
+            record = record_of(replace(flags, num_accelerators=wanted.num_accelerators, model=None))
+            sized = record.get("num_accelerators"), record.get("nodes")
+            money, (size, _) = _money(wanted), world_of(of_rl.question.put().task.question.cluster, *sized)
             found = of_rl.budget(run.steps, days=wanted.days, num_accelerators=size, money=money, progress=progress)
             return files.show(found.document())
         if run.steps is not None:
@@ -97,7 +102,8 @@ def budget(
             )
         batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
         asked = [_asked(name, flags, space, batches) for name in _names(wanted.clusters)]
-        limits = [_limits(wanted, each.question.cluster) for each in asked]
+        is_sized = wanted.num_accelerators is not None or nodes is not None
+        limits = [_limits(wanted, each.question.num_given if is_sized else None) for each in asked]
         pairs, ramp = zip(asked, limits, strict=True), wanted.batch_ramp
         budgets = [budget_of(each, its, known, batch_ramp=ramp, progress=progress) for each, its in pairs]
     return files.show(budget_document(tuple(budgets), states_assumptions=assumptions))
@@ -128,25 +134,18 @@ def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: 
     return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
 
 
-def _limits(wanted: BudgetForm, cluster: Cluster) -> Limits:
-    """What the run may take on a cluster. Raises InputError."""
+def _limits(wanted: BudgetForm, size: int | None) -> Limits:
+    """What the run may take, of these accelerators where they are given. Raises InputError."""
     from shardplan.decide.budget import Limits
     from shardplan.decide.operations import JOULES_PER_KWH
 
     energy = wanted.energy
     return Limits(
         days=wanted.days,
-        num_accelerators=_size(wanted, cluster),
+        num_accelerators=size,
         money=_money(wanted),
         energy=None if energy is None else parse_quantity(energy, "energy", field="--energy") / JOULES_PER_KWH,
     )
-
-
-def _size(wanted: BudgetForm, cluster: Cluster) -> int | None:
-    """The accelerators that the run uses, where they are given. Raises InputError."""
-    from shardplan.ask.questions import size_of
-
-    return None if wanted.num_accelerators is None else size_of(wanted.num_accelerators, cluster)
 
 
 def _money(wanted: BudgetForm) -> float | None:

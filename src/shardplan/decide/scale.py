@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, Protocol, TypeVar
@@ -176,7 +176,7 @@ def pays_up_to(gains: Sequence[tuple[int, float | None]], least_gain: float) -> 
 
 def checked_sizes(sizes: Sequence[int] | str) -> list[int]:
     """The sizes in order, each once; a text may be a range, ``8..64`` or ``8-64``. Raises ``InputError``."""
-    given = sizes_in(sizes, "sizes") if isinstance(sizes, str) else [*sizes]
+    given = sizes_in(sizes, "sizes") if isinstance(sizes, str) else [*sizes] if isinstance(sizes, Iterable) else [sizes]
     ordered = sorted(set(given)) if all(isinstance(size, int) and size > 0 for size in given) else []
     if not 1 <= len(ordered) <= MOST_SIZES:
         raise InputError(

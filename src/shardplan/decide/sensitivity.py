@@ -89,7 +89,7 @@ class Sensitivity:
 
 def sensitivity_of(question: Question, searches: Searches, *, factor: float, progress: Progress | None) -> Sensitivity:
     """The elasticity of the best step time to every parameter of the hardware. Raises ``InputError``."""
-    if not 1 < factor <= LARGEST_FACTOR:
+    if not isinstance(factor, int | float) or not 1 < factor <= LARGEST_FACTOR:
         raise InputError(
             f"the factor is {shown(factor)}",
             rule=f"the factor is a number above 1 and at most {LARGEST_FACTOR:g}",

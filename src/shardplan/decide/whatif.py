@@ -26,7 +26,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.overrides import Overrides, override, value_now
-from shardplan.inputs.readers.typed import assigned, pairs_of, values_of, whole
+from shardplan.inputs.readers.typed import assigned, named_once, values_of, whole
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import field_meant
 
@@ -308,5 +308,5 @@ def change_of(name: str, text: str) -> tuple[str, Any]:
     if name in SIZES:
         return name, whole(text, "--change gpus", most=MAX_NUM_ACCELERATORS)
     if name == PEAK:
-        return name, dict(pairs_of("--change peak_flops", text.split(",")))
+        return name, named_once("--change peak_flops", text.split(","))
     return name, whole(text, "--change node_size", most=MAX_NUM_ACCELERATORS) if name == "node_size" else text

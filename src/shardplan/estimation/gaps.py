@@ -28,7 +28,7 @@ from shardplan.base.fields import dataclass, replace
 from shardplan.estimation.evidence import EXPOSING, NEIGHBOURHOOD, WEIGHTS, KnownRuns, spread
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.profile import MEMORY_CONSTANTS, NOT_CONSTANTS, Profile, load_profile
+from shardplan.inputs.profile import MEMORY_CONSTANTS, NOT_CONSTANTS, Profile, generations, load_profile
 from shardplan.inputs.readers.residuals import Features, Residual
 
 UNMEASURED = 1.4
@@ -36,6 +36,11 @@ UNMEASURED = 1.4
 without a generation, and a band of the other generations' errors: with this factor 80 % or more of the runs of each of
 the measured generations lie inside, but 14 of the 20 of Ascend (91 % of all); without it 50 % of Ascend's and 69 % of
 Blackwell's (``refit(left_out="generation")`` and ``covered_runs(..., unmeasured=True)``)."""
+UNTIMED = 2.25
+"""For a generation that no run covers, and of which no kernel was timed either, so that it has the constants of all
+generations. Constants fitted without a generation and bands as above, but predictions by the default constants in place
+of its own: with this factor 80 % or more of the runs of each generation of 20 runs and more lie inside, with 1.4 64 %
+of Ampere's and 58 % of the TPUs'."""
 UNMEASURED_PART = 1.25
 """The same for an accelerator that no run covers, of a generation that some do. Constants fitted without the
 generation, errors kept from each accelerator in turn: 81 % inside without the factor, 88 % with it (families by the
@@ -200,7 +205,11 @@ def _of_unmeasured(asked: Features, part: str, quantity: str, known: Sequence[Re
     """Of a generation that no run covers."""
     what = "measured run" if quantity == "time" else "measured peak memory"
     reason = f"no {what} covers {part} or its generation"
-    yield Gap(reason=reason, factor=UNMEASURED, others=f"{len(known):,} runs of other accelerators")
+    untimed = quantity == "time" and asked.generation not in generations()
+    if untimed:
+        reason += ", of which no kernel was timed"
+    factor = UNTIMED if untimed else UNMEASURED
+    yield Gap(reason=reason, factor=factor, others=f"{len(known):,} runs of other accelerators")
     if quantity == "time" and all(run.features.bits != asked.bits for run in known):
         yield _unknown_format(asked, known)
     yield from _scale(asked, quantity, _alike(asked, quantity, known), "")

@@ -239,7 +239,7 @@ def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
 
 def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
     name, colon, number = part.partition(":")
-    numbered = number.isdecimal() and len(number) < 8 and 0 < int(number) <= MAX_DEGREE
+    numbered = is_whole(number) and len(number) < 8 and 0 < int(number) <= MAX_DEGREE
     if name not in DEFAULT_PLACEMENT.split("-") or (colon and not numbered):
         wanted = f"dimensions among {DEFAULT_PLACEMENT} joined by '-', such as tp:4-dp:2-tp-cp-ep-dp-pp"
         raise _wrong("placement", placement, wanted)
@@ -340,14 +340,19 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else switch_word(value)
 
 
+def is_whole(text: str) -> bool:
+    """Whether a text is digits, those of ASCII: others are refused, as numbers of every flag."""
+    return text.isascii() and text.isdecimal()
+
+
 def _value(base: type, text: str) -> object:
     """A field of type ``base``; a text that is none of it is refused by the plan itself."""
     if base is bool:
         return SWITCHES.get(text, text)
     if base is int:
-        return int(text) if text.isdecimal() else text
+        return int(text) if is_whole(text) else text
     if base is tuple:
-        return tuple(int(part) if part.isdecimal() else part for part in text.split(","))
+        return tuple(int(part) if is_whole(part) else part for part in text.split(","))
     return text
 
 

@@ -19,6 +19,7 @@ from shardplan.inputs.words import (
     GRAPHS,
     KERNELS,
     NORM_KERNELS,
+    SHARDED_ACCUMULATIONS,
     SOFTMAX_KERNELS,
     TP_OVERLAPS,
 )
@@ -30,6 +31,7 @@ MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 KeptFormat = Literal["activation", "fp8"]
 Fp8Scaling = Literal["tensor", "row"]
 TpOverlaps = Literal["all", "one_product"]
+ShardedAccumulation = Literal["none", "flat", "parameters"]
 LossKernel = Literal["in_place", "native", "autograd", "loss_parallel", "compiled", "gathered", "single"]
 KeepsWhole = Literal["never", "pipelines", "always"]
 Exchanged = Literal["step", "microbatch"]
@@ -100,10 +102,13 @@ class Software:
     Scaling); ``single``, one kernel from 16-bit logits to 16-bit gradients (flash-attn, Transformer Engine, XLA)."""
     fused_accumulation: bool = asked("Weight-gradient products add to the gradient in place.", default=True)
     """Whether weight-gradient products add to the gradient in place; otherwise a micro-batch passes over all of it."""
-    sharded_accumulation: bool = asked("Copy gradients to be reduced, and add up shards of them.", default=False)
-    """Whether a micro-batch copies its gradients into the buffers of their reduction, and weights out of those of their
-    gathering, and shards are added up (PyTorch's FSDP2); otherwise, unless products add in place, a pass of its own
-    adds up whole gradients."""
+    sharded_accumulation: ShardedAccumulation = asked(
+        "What a micro-batch copies to add up shards of gradients:", default="none", words=SHARDED_ACCUMULATIONS
+    )
+    """How a micro-batch adds up shards of its gradients: ``parameters``, copied into the buffer of their reduction, and
+    weights out of that of their gathering (PyTorch's FSDP2); ``flat``, joined to the gradient of a flat parameter that
+    all weights of a layer are views of, frozen ones next to adapters included, and cast where they are summed up wider
+    (FullyShardedDataParallel); ``none``: unless products add in place, a pass of its own adds up whole gradients."""
     quantised_gathers: bool = asked("Gather weights of 8-bit products in 8 bits.", default=False)
     """Whether ranks gather the weights of linear layers in 8 bits, cast from shards in a wider format (torchao,
     ``enable_fsdp_float8_all_gather``)."""
@@ -188,12 +193,6 @@ class Software:
     """Whether gradients are freed after the update (``zero_grad`` of PyTorch), so that they come as activations go
     where all micro-batches run forward before any runs backward; otherwise there is room for them all the time (buffers
     of Megatron, DeepSpeed and PyTorch's DistributedDataParallel)."""
-    flat_gradients: bool = asked(
-        "Frozen weights next to adapters have gradients where weights are sharded.", default=False
-    )
-    """Whether gradients of adapters come with those of the frozen weights of their layer where weights are sharded: all
-    of a layer is one flat parameter (PyTorch's FullyShardedDataParallel with ``use_orig_params``); otherwise each
-    parameter has its own (FSDP2)."""
     keeps_packed_inputs: bool = asked(
         "Products with weights in 4 bits keep their inputs (bitsandbytes before 0.43.2).", default=False
     )

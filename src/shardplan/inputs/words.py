@@ -165,6 +165,9 @@ FP8_SCALINGS: Final = words(
         "row": "row rowwise row-wise per-row axiswise",
     }
 )
+SHARDED_ACCUMULATIONS: Final = words(
+    {"none": "none no off false 0", "flat": "flat fsdp1 fsdp", "parameters": "parameters fsdp2 yes on true 1"}
+)
 TP_OVERLAPS: Final = words({"all": "all user-buffers", "one_product": "one-product micro-pipeline async-tp"})
 DISPATCH_FORMATS: Final = words({"activation": "activation bf16 fp16 bfloat16 16-bit", "fp8": "fp8 mxfp8 e4m3 8-bit"})
 

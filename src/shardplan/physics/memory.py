@@ -213,7 +213,10 @@ def _weights(held: _Share, job: Job, numbers: PlanNumbers, master: float) -> Num
     shared, shard = np.greater(held.ranks, 1), held.parameters / held.ranks
     whole, own = weight_bytes(job), job.recipe.weight_bytes
     freed = (whole - own + master if master else whole) * shard
-    kept = whole * held.parameters + where(numbers.shards_weights & shared, (master or own) * shard, 0.0)
+    gathered: Numbers = whole
+    if job.software.quantised_gathers:
+        gathered = where(numbers.shards_weights & shared, job.gathered_weight_bytes, whole)
+    kept = gathered * held.parameters + where(numbers.shards_weights & shared, (master or own) * shard, 0.0)
     weights = where(numbers.frees_weights & shared, freed, kept)
     if master:
         weights = where(_is_whole(held, numbers), (whole - own + master) * held.parameters, weights)
@@ -251,11 +254,14 @@ def gathered_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanN
     """Whole weights that fully sharded training holds at most. [bytes]
 
     Those of the largest part of a stage and, gathered ahead, of its largest layer; where each weight is gathered by
-    itself, one in use and one on its way.
+    itself, one in use and one on its way. Those of layers are held in the format in which they are gathered, embedding
+    and head in 16 bits.
     """
     part, layer = _shared(part.as_kept(job), numbers), _shared(layer.as_kept(job), numbers)
-    held = _whole(part) + _whole(layer) if job.software.gathers_ahead else _at_once(part, layer, job)
-    return where(numbers.frees_weights, job.recipe.weight_bytes * held, 0.0)
+    own, low = job.recipe.weight_bytes, job.gathered_weight_bytes
+    each = own if own == low else where(_whole(part) > _whole(layer), own, low)
+    held = each * _at_once(part, layer, job)
+    return where(numbers.frees_weights, held + low * _whole(layer) if job.software.gathers_ahead else held, 0.0)
 
 
 def unsharded_gradient_bytes(part: Parameters, layer: Parameters, job: Job, numbers: PlanNumbers) -> Numbers:

@@ -12,7 +12,7 @@ from shardplan.base.errors import InputError, UnknownNameError, check_kind, show
 from shardplan.base.fields import dataclass, described, replace
 from shardplan.base.words import FLAGS, folded
 from shardplan.estimation.question import Question
-from shardplan.inputs.plan import Plan, schedule_meant
+from shardplan.inputs.plan import Plan, is_whole, schedule_meant
 from shardplan.physics.schedules.registry import load_schedule
 
 Choices = Mapping[str, Sequence[object]]
@@ -248,4 +248,4 @@ def _typed(name: str, value: object) -> object:
 
 
 def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else text
+    return int(text) if is_whole(text) and len(text) < MOST_DIGITS else text

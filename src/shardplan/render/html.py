@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -44,9 +45,8 @@ STYLE: Final = (
     "text-align:left;white-space:nowrap}.shardplan.answer .n{text-align:right}.shardplan.answer p{margin:0}"
     ".shardplan.answer h3{font-size:1em;margin:8px 0 0}.shardplan.answer .quiet{opacity:.75}"
     ".shardplan.answer .strong,.shardplan.answer .good,.shardplan.answer .bad{font-weight:600}"
-    ".shardplan.answer .whole{display:flex;height:14px;background:rgba(128,128,128,.2);overflow:hidden;margin:3px 0}"
-    ".shardplan.answer .whole i{display:block;height:100%}.shardplan.answer .dot{display:inline-block;width:9px;"
-    "height:9px;margin-right:4px}</style>"
+    ".shardplan.answer .whole{display:block;background:rgba(128,128,128,.2);margin:3px 0}"
+    ".shardplan.answer .dot{margin-right:4px}.shardplan.answer .legend span{margin-right:16px}</style>"
 )
 COLOURS: Final = {
     "bright_blue": "#4477aa",
@@ -176,15 +176,22 @@ def _bar(share: float, *, is_centred: bool) -> str:
 
 
 def _parts(parts: PartsBar) -> str:
-    """A bar of its parts, scaled down where they are more than the whole, and what each takes."""
+    """A bar of its parts, scaled down where they are more than the whole, and what each takes.
+
+    Drawn without styles, which the pages of the server refuse; there the class gives the colour of the page.
+    """
     whole = max(1.0, sum(part.share for part in parts.shares))
-    colours = [COLOURS[MEMORY[part.name].colour] for part in parts.shares]
+    starts = accumulate((part.share for part in parts.shares), initial=0.0)
     cells, legend = [], []
-    for part, colour in zip(parts.shares, colours, strict=True):
-        width, name = f"{100 * part.share / whole:.2f}", escape(part.name)
-        cells.append(f'<i style="width:{width}%;background:{colour}" title="{name}"></i>')
-        legend.append(f'<i class="dot" style="background:{colour}"></i>{name} {escape(parts.text(part.value))}')
-    return f'<div class="whole">{"".join(cells)}</div><small>{" &nbsp; ".join(legend)}</small>'
+    for part, start in zip(parts.shares, starts, strict=False):
+        name, known = escape(part.name), MEMORY[part.name]
+        fill = f'class="{known.tone}" fill="{COLOURS[known.colour]}"'
+        place = f'x="{100 * start / whole:.2f}%" width="{100 * part.share / whole:.2f}%"'
+        cells.append(f'<rect {place} height="100%" {fill}><title>{name}</title></rect>')
+        dot = f'<svg class="dot" width="9" height="9" aria-hidden="true"><rect width="9" height="9" {fill}/></svg>'
+        legend.append(f"<span>{dot}{name} {escape(parts.text(part.value))}</span>")
+    bar = f'<svg class="whole" width="100%" height="14" role="img" aria-label="Parts">{"".join(cells)}</svg>'
+    return f'{bar}<small class="legend">{" ".join(legend)}</small>'
 
 
 def _shares(bars: ShareBars) -> str:

@@ -60,11 +60,8 @@ class SeenSteps(NamedTuple):
     def text(self) -> str:
         """Model, accelerators, placement, and how far off it is."""
         step, off = self.step, math.expm1(self.error)
-        counts = (
-            f"{step.num_train}"
-            if step.placement in ("colocated", "partial")
-            else f"{step.num_train} + {step.num_rollout}"
-        )
+        one_pool = step.placement in ("colocated", "partial")
+        counts = f"{step.num_train}" if one_pool else f"{step.num_train} + {step.num_rollout}"
         return (
             f"{step.id}: {step.model} on {counts} ({step.cluster}), {step.placement}: {step.step_time_s:g} s; "
             f"predicted {100 * abs(off):.0f} % too {'long' if off > 0 else 'short'}"
@@ -170,9 +167,8 @@ def nearest(plan: RlPlan) -> tuple[SeenSteps, ...]:
     question = plan.trained.priced.question
 
     def distance(row: SeenSteps) -> float:
-        counts = abs(
-            math.log2(((row.step.num_train or 1) + (row.step.num_rollout or 1)) / (plan.num_train + plan.num_rollout))
-        )
+        total = (row.step.num_train or 1) + (row.step.num_rollout or 1)
+        counts = abs(math.log2(total / (plan.num_train + plan.num_rollout)))
         alike = (
             3.0 * (row.step.model == question.model.name)
             + 2.0 * (row.generation == question.cluster.accelerator.generation)

@@ -55,6 +55,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     fixed, fixed_rollout = split_fixed(_first_values(record.get("fix")))
     _check_names(fixed, record.get("limit"), record.get("exclude"))
     framework = framework_of(rl.get("framework"), rl.get("backend"), record.get("stack"))
+    framework.check_plan({**(record.get("limit") or {}), **fixed})
     packing = _packing(rl, _answers(rl, reads_files=reads_files), framework)
     total = train if generate is None or rl.get("rollout_cluster") else train + generate
     of_trainer = {
@@ -195,10 +196,8 @@ def _check_given(record: Record, rl: Record) -> None:
         )
     job = record.get("job")
     given = {**job, **record} if isinstance(job, Mapping) else record
-    for name, instead in (
-        ("global_batch_size", "--prompts, --samples and --updates"),
-        ("sequence_length", "--pack-tokens"),
-    ):
+    of = {"global_batch_size": "--prompts, --samples and --updates", "sequence_length": "--pack-tokens"}
+    for name, instead in of.items():
         if given.get(name) is not None:
             raise InputError(
                 f"{name} is {given[name]}",
@@ -293,10 +292,9 @@ def _drafts(given: Any) -> int:
 def _transfer(given: Any) -> str | None:
     if given is None:
         return None
-    if given not in transfer_methods():
-        raise UnknownNameError(
-            "transfer", str(given), transfer_methods(), hint=f"one of {', '.join(transfer_methods())}"
-        )
+    known = transfer_methods()
+    if given not in known:
+        raise UnknownNameError("transfer", str(given), known, hint=f"one of {', '.join(known)}")
     return str(given)
 
 

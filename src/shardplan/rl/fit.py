@@ -25,30 +25,15 @@ from numpy.typing import NDArray
 from shardplan.ask.names import cluster_of, model_of
 from shardplan.base.errors import ShardplanError
 from shardplan.base.files import DATA
-from shardplan.rl.engine import Engine, Replica, constant, rates_of, trying
+from shardplan.rl.engine import Engine, Replica, constant, generation_data, rates_of, trying
 from shardplan.rl.measured import Priced, price_all, repriced, shipped_steps
 from shardplan.rl.transfer import seconds
 
 Array = NDArray[np.float64]
 LEFT_OUT: Final = DATA / "measured_runs" / "rl_left_out.csv"
 TRANSFERS: Final = DATA / "measured_runs" / "rl_transfers.csv"
-PRIORS: Final[Mapping[str, float]] = {
-    "decode_bandwidth": 0.85,
-    "expert_bandwidth": 0.7,
-    "spanning_time": 0.010,
-    "iteration_time": 0.0035,
-    "sequence_time": 0.000015,
-    "kernel_time": 0.000002,
-    "exchange_time": 0.000012,
-    "ipc.per_tensor": 0.0004,
-    "ipc.copies": 1000.0,
-    "sharded.per_accelerator": 25e9,
-    "sharded.per_quantised": 0.00014,
-    "broadcast.whole": 3.5e9,
-    "checkpoint.whole": 18e9,
-    "delta.whole": 30e9,
-}
-"""What was assumed of each before the fit."""
+PRIORS: Final[Mapping[str, float]] = generation_data()["assumed"]
+"""What was assumed of each constant before the fit."""
 PRIOR_SD: Final = 0.3
 """Standard deviation of the logarithm of a constant around what was assumed."""
 ROW_SD: Final = 0.15

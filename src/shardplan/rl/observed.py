@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, shown
 from shardplan.base.units import parse_quantity
+from shardplan.rl.engine import generation_data
 from shardplan.rl.search import RlPlan
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -15,32 +16,10 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "generation": ("generation",),
     "log-probs": ("log_probs",),
     "training": ("update", "critic"),
-    "transfer": ("transfer",),
+    "transfer": ("transfer", "wake"),
 }
-"""What can be measured, with the phases that it is."""
-SAYS: Final[Mapping[str, tuple[str, str]]] = {
-    "generation": (
-        "slower: longer answers than stated, of which the longest decides, a small cache, or no CUDA graphs",
-        "faster: shorter answers than stated, or a prefix cache that serves more than prompts",
-    ),
-    "log-probs": (
-        "slower: padding where packing is off, a small log-probability batch, or a pass that is not counted",
-        "faster: one pass less, or shorter answers",
-    ),
-    "training": (
-        "slower: padding where packing is off, or recomputation and offloading that the plan has not",
-        "faster: shorter answers than stated, or fewer optimizer steps",
-    ),
-    "transfer": (
-        "slower: tensors are gathered and sent one by one (broadcast); see --transfer",
-        "faster: weights go from shard to shard; see --transfer sharded",
-    ),
-    "step": (
-        "slower in all: parts that are not counted, such as evaluation, rewards, data or restarts of engines",
-        "faster in all: parts overlap that are counted one after the other; see --placement",
-    ),
-}
-"""Causes by part: of one that took longer than predicted, and of one that took less."""
+"""What can be measured, with the phases that it is; timers of a transfer have engines woken and states sent away too
+(``prepare_for_generation`` of NeMo RL, ``update_weights`` of verl)."""
 CLOSE: Final = 0.15
 """Relative difference below which a part is as predicted."""
 
@@ -64,7 +43,7 @@ class MeasuredPart(NamedTuple):
         """What the difference says."""
         if abs(self.ratio - 1) <= CLOSE:
             return "as predicted"
-        return SAYS[self.part][0 if self.ratio > 1 else 1]
+        return str(generation_data()["observed"][self.part]["slower" if self.ratio > 1 else "faster"])
 
 
 def differences(texts: Sequence[str], plan: RlPlan) -> tuple[MeasuredPart, ...]:

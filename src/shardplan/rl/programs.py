@@ -41,6 +41,8 @@ class ProgramFacts(NamedTuple):
     """Whether the ranks that share sequences get them in one copy, not in one each."""
     copied_bytes: float = 0.0
     """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
+    fresh_bytes: float = 0.0
+    """Of a trained parameter that leave for memory of the host that is new each time, where engines share it."""
     loops: bool = False
     """Whether the optimizer goes through the tensors one by one."""
 
@@ -79,10 +81,28 @@ class Framework:
         return {name: tuple(value) if isinstance(value, tuple | list) else (value,) for name, value in found.items()}
 
     @property
+    def transfer(self) -> str:
+        """How weights go from one pool to the other."""
+        return str(generation_data()["between"].get(self.name, "sharded"))
+
+    @property
     def placements(self) -> tuple[str, ...] | None:
         """Those that it runs; None where nobody has looked."""
         known = generation_data()["placements"].get(self.name)
         return None if known is None else tuple(known)
+
+    def check_plan(self, choices: Mapping[str, Any]) -> None:
+        """Refuses chosen fields of a plan that the trainer never runs otherwise. Raises InputError."""
+        known = generation_data()["backends"].get(self.backend, {})
+        for name in {*known.get("never", ()), *known.get(self.name, {})} & {*choices}:
+            runs = [str(value) for value in self.plan[name]]
+            for wrong in (value for value in choices[name] if str(value).lower() not in runs):
+                who, rule = f"{self.name or 'a trainer'} with {self.backend}", f"runs {name} {' or '.join(runs)} alone"
+                raise InputError(
+                    f"{name} of the trainer is {shown(wrong)}; {who} {rule}",
+                    rule=f"{who} {rule}",
+                    hint=f"set --fix train.{name}={runs[0]}, or leave it out",
+                )
 
     def over(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A question's record with the software of the trainer, where the record says nothing else."""
@@ -110,14 +130,10 @@ def backends() -> tuple[str, ...]:
 def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framework:
     """The framework that ``nemo-rl`` or ``nemo-rl:0.6`` means; its trainer is that of ``stack``. Raises InputError."""
     name, _, release = str(given or "").strip().lower().partition(":")
-    if name and name not in FRAMEWORKS:
+    if (name or release) and name not in FRAMEWORKS:
         raise UnknownNameError("--framework", name, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
-    if release and re.fullmatch(r"\d+(\.\d+)*", release) is None:
-        raise InputError(
-            f"--framework is {shown(given)}; a release is a number",
-            rule="a release is a number",
-            hint=f"write --framework {name}:0.6",
-        )
+    if release:
+        _check_release(name, release)
     trainer = str(backend or "").lower()
     if trainer and trainer not in backends():
         raise UnknownNameError("--backend", trainer, backends(), hint=f"one of {', '.join(backends())}")
@@ -125,6 +141,22 @@ def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framewor
         of_stack = (each for each, row in generation_data()["backends"].items() if row["stack"] == stack)
         trainer = next(of_stack, backends()[0])
     return Framework(name=name, release=release, backend=trainer)
+
+
+def _check_release(name: str, release: str) -> None:
+    """Refuses what is no number, or before the first release that is known, or after the last. Raises InputError."""
+    first, last = generation_data()["releases"].get(name) or ("", "")
+    near, rule = last, f"releases {first} to {last} of {name} are known"
+    if re.fullmatch(r"\d+(\.\d+)*", release) is None:
+        rule = "a release is a number"
+    elif not first:
+        rule = f"releases of {name} are not told apart"
+    elif _number(release) < _number(first):
+        near = first
+    elif _number(release)[:2] <= _number(last):
+        return
+    hint = f"write --framework {':'.join(filter(None, (name, near)))}"
+    raise InputError(f"--framework is {shown(f'{name}:{release}')}; {rule}", rule=rule, hint=hint)
 
 
 def _number(release: str) -> tuple[int, ...]:

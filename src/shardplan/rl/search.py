@@ -23,7 +23,7 @@ from shardplan.rl.memory import phase_memory
 from shardplan.rl.sizes import Trainers
 from shardplan.rl.steps import Cycle, PhaseTimes, cycle_of
 from shardplan.rl.task import PLACEMENTS, RlTask
-from shardplan.rl.trainer import HOST_RATE, Trained
+from shardplan.rl.trainer import Trained
 from shardplan.rl.transfer import EngineFacts, engine_facts, sent_adapters, transfer_time
 
 TENSOR_DEGREES: Final = (1, 2, 4, 8, 16, 32)
@@ -241,7 +241,7 @@ class PlacementSearch:
 
     def _times(self, trains: float, pool: RolloutPool, generated: Generated) -> PhaseTimes:
         """Phases of a step with two pools, all of the trainer's in one."""
-        method = self.task.transfer or "sharded"
+        method = self.task.transfer or self.task.packing.framework.transfer
         return PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
@@ -250,7 +250,6 @@ class PlacementSearch:
             critic=0.0,
             update=trains,
             transfer=transfer_time(method, pool.engine),
-            switch=0.0,
         )
 
     def at(self, placement: str, split: Split) -> tuple[RlPlan | None, str]:
@@ -275,10 +274,13 @@ class PlacementSearch:
         """A trainer's plan and a layout of generation under a placement."""
         pool, generated = laid_out
         task, shares = self.task, not PLACEMENTS[placement].two_pools
-        method = task.transfer or ("ipc" if shares else "sharded")
+        method = task.transfer or ("ipc" if shares else task.packing.framework.transfer)
         usable = float(task.question.usable_memory)
         states = _states(trained) if shares else 0.0
         moved = 0.0 if task.states_stay else states
+        fresh = min(trained.fresh_bytes, moved)
+        left = moved - fresh + (not task.engine_stays) * pool.engine.weights
+        switch = self.facts.wake_time / 2 + left / trained.host_rate() if shares else 0.0
         times = PhaseTimes(
             generation=generated.total,
             steady=generated.prompts + generated.steady,
@@ -286,8 +288,9 @@ class PlacementSearch:
             log_probs=task.passes * trained.forward_time + task.reference * trained.reference_time,
             critic=task.critic_share * (trained.update_time + trained.forward_time),
             update=trained.update_time,
-            transfer=transfer_time(method, pool.engine),
-            switch=self.facts.wake_time + 2 * moved / HOST_RATE if shares else 0.0,
+            transfer=transfer_time(method, pool.engine, trained),
+            sleep=switch,
+            wake=switch + fresh / trained.host_rate("fresh_share"),
         )
         return RlPlan(
             placement=placement,

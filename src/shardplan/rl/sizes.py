@@ -31,7 +31,7 @@ from shardplan.rl.task import RlTask
 from shardplan.rl.trainer import Trained
 
 NEAR: Final = 6
-"""Plans of the trainer that are compared with as many sequences as each needs."""
+"""Plans of the trainer that are compared with as many sequences as each needs; parts run software of half of them."""
 NEAR_ON_PART: Final = 4
 """The same on a part of the accelerators."""
 MORE: Final = 4
@@ -159,7 +159,7 @@ class Trainers:
         if isinstance(self._first, str):
             return self._searches
         fields = (name for name in self._searches.space(self.asked(self._everywhere)).axes if name not in INNER)
-        given = {name: [*{getattr(plan, name): None for plan in self._first}] for name in fields}
+        given = {name: [*{getattr(plan, name): None for plan in self._first[: NEAR // 2]}] for name in fields}
         fixed = self._searches.fix
         return self._searches.limiting(**{name: values for name, values in given.items() if name not in fixed})
 

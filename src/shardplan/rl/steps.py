@@ -90,8 +90,10 @@ class PhaseTimes:
     update: float
     transfer: float
     """New weights to the engines."""
-    switch: float
-    """Engines to sleep and awake, states of the trainer away and back; where both share accelerators."""
+    sleep: float = 0.0
+    """Engines to sleep and states of the trainer back, where both share accelerators."""
+    wake: float = 0.0
+    """States away and engines awake, before new weights reach them."""
 
 
 def cycle_of(placement: str, times: PhaseTimes, *, staleness: int = 1, in_flight: bool = True) -> Cycle:
@@ -99,11 +101,9 @@ def cycle_of(placement: str, times: PhaseTimes, *, staleness: int = 1, in_flight
     training = [("log_probs", times.log_probs), ("critic", times.critic), ("update", times.update)]
     if placement in ("colocated", "partial"):
         generation = times.generation if placement == "colocated" else times.steady
-        before = [("generation", generation), ("reward", times.reward)]
-        return Cycle(
-            phases=_chain([*before, *training, ("transfer", times.transfer), ("switch", times.switch)], "trainer"),
-            shares_pool=True,
-        )
+        before = [("generation", generation), ("reward", times.reward), ("sleep", times.sleep)]
+        after = [("wake", times.wake), ("transfer", times.transfer)]
+        return Cycle(phases=_chain([*before, *training, *after], "trainer"), shares_pool=True)
     if placement == "in-turns":
         first = _chain([("generation", times.generation), ("reward", times.reward)], "rollout")
         second = _chain(training, "trainer", after=first[-1].key)

@@ -13,6 +13,7 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
+from shardplan.rl.engine import generation_data
 from shardplan.rl.generation import Responses
 from shardplan.rl.trainer import Packing
 
@@ -28,17 +29,7 @@ class PlacementFacts(NamedTuple):
 
 
 PLACEMENTS: Final[Mapping[str, PlacementFacts]] = {
-    "colocated": PlacementFacts("colocated", "all accelerators generate, then train", two_pools=False),
-    "partial": PlacementFacts(
-        "partial rollout", "as colocated; answers that are not done go on in the next step", two_pools=False
-    ),
-    "in-turns": PlacementFacts("two pools in turns", "each pool waits for the other", two_pools=True),
-    "one-step-off": PlacementFacts(
-        "one step off", "the trainer works on the answers of the step before", two_pools=True
-    ),
-    "async": PlacementFacts(
-        "asynchronous", "new answers start as others end; some are several steps old", two_pools=True
-    ),
+    name: PlacementFacts(**facts) for name, facts in generation_data()["kinds_of_placement"].items()
 }
 
 

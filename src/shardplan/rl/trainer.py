@@ -24,8 +24,6 @@ from shardplan.rl.engine import constant, num_tensors
 from shardplan.rl.generation import Responses
 from shardplan.rl.programs import Framework, ProgramFacts
 
-HOST_RATE: Final = 20e9
-"""Bytes a second that an accelerator moves to the memory of its host while all others of its node do."""
 MOST_PACKED: Final = 512
 """Answers of which the packing is worked out; of more it is much the same."""
 
@@ -200,7 +198,18 @@ class Trained:
     def reference_time(self) -> float:
         """Weights of the reference in place of the policy's, and back. [s]"""
         memory = self.priced.memory_of(self.priced.fullest)
-        return self.packing.around.swaps * float(memory.weights) / HOST_RATE
+        return self.packing.around.swaps * float(memory.weights) / self.host_rate()
+
+    def host_rate(self, share: str = "host_share") -> float:
+        """Bytes a second that an accelerator moves to its host while all others of its node do."""
+        link = self.priced.question.cluster.accelerator.host_link_bandwidth or constant("host_link")
+        return constant(share) * link
+
+    @property
+    def fresh_bytes(self) -> float:
+        """States of the optimizer for which an accelerator's host finds new memory whenever they leave. [bytes]"""
+        question = self.priced.question
+        return self.packing.around.fresh_bytes * num_trained_parameters(question) / question.num_accelerators
 
     @property
     def _logits(self) -> float:

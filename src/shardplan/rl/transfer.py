@@ -2,12 +2,14 @@ r"""New weights on their way to the engines, and how two programs share the memo
 
 What a transfer takes is mostly software: gathering tensors, one call for each, copies. Each method has its own rates,
 
-.. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w / n}{B} + \frac{w}{r_2}
+.. math:: t = t_0 + k\,(t_1 + t_q) + \frac{w / n}{r_1} + \frac{c\,w}{B} + \frac{w}{r_2} + t_{gather}
 
 for k tensors of w bytes in all, and n accelerators of a replica that receives them (``data/generation.yaml``).
-Copies on an accelerator take c times as long as its memory needs for the bytes; :math:`t_q` comes where weights are
-quantised on their way. Where adapters are trained, an engine that runs them next to its weights gets nothing else, each
-accelerator all of them (n is 1); others get all weights, with the adapters in them.
+Every byte crosses the memory c times; :math:`t_q` comes where weights are quantised on their way. Where the engine is
+on the same accelerators, each of them gathers the whole model over the groups of the trainer's plan, tensor by tensor:
+Megatron's over tp, pp and ep, FSDP2's in fp32 over all that share it. Where adapters are trained, an engine that runs
+them next to its weights gets nothing else, each accelerator all of them (n is 1); others get all weights, with the
+adapters in them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.inputs.layers import MixtureOfExperts
 from shardplan.inputs.trained import lora_targets
-from shardplan.rl.engine import Adapters, Engine, generation_data, rates_of
+from shardplan.physics.costs.collectives import collective_time, groups_of
+from shardplan.rl.engine import WEIGHT_BYTES, Adapters, Engine, generation_data, rates_of
+from shardplan.rl.trainer import Trained
 
 
 def transfer_methods() -> tuple[str, ...]:
@@ -29,17 +33,39 @@ def transfer_methods() -> tuple[str, ...]:
     return tuple(generation_data()["transfers"])
 
 
-def transfer_time(method: str, engine: Engine) -> float:
-    """Seconds until every replica has the new weights. Raises ``UnknownNameError``."""
+def transfer_time(method: str, engine: Engine, trained: Trained | None = None) -> float:
+    """Seconds until every replica has the weights, which ``trained`` gathers on their own accelerators.
+
+    Raises ``UnknownNameError``.
+    """
     known = generation_data()["transfers"]
     if method not in known:
         raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
     rate = float(engine.question.machine.memory_rate)
     if engine.adapters is not None:
         return seconds(method, engine.adapters.bytes, 1, engine.adapters.num_tensors, rate, quantised=False)
-    quantised = engine.precision not in ("bf16", "fp16")
-    return seconds(
-        method, engine.weights, engine.replica.num_accelerators, engine.num_tensors, rate, quantised=quantised
+    number, quantised = engine.replica.num_accelerators, engine.precision not in ("bf16", "fp16")
+    found = seconds(method, engine.weights, number, engine.num_tensors, rate, quantised=quantised)
+    if method != "ipc" or trained is None:
+        return found
+    return found + gather_time(
+        trained, engine.weights * number * 2 / WEIGHT_BYTES[engine.precision], engine.num_tensors
+    )
+
+
+def gather_time(trained: Trained, whole: float, tensors: int) -> float:
+    """Until every accelerator of the trainer has had all tensors, ``whole`` bytes in bf16, one after the other. [s]
+
+    Nearly all bytes of a mixture are its experts': each rank has its own from the pipeline, the others' from theirs.
+    """
+    numbers, network = trained.priced.numbers, trained.priced.question.network
+    groups, ep = groups_of(numbers, network), float(numbers.ep)
+    shares = {"tp": (1.0, 1.0), "pp": (1 / ep, 1 / ep), "ep": (1.0, 1 / ep)}
+    if trained.packing.framework.backend == "fsdp":
+        shares = {"dpcp": (2.0, 1.0)}
+    return sum(
+        float(collective_time("all_gather", share * whole, groups[name], network, calls=calls * tensors))
+        for name, (share, calls) in shares.items()
     )
 
 
@@ -50,7 +76,7 @@ def seconds(method: str, received: float, num: int, tensors: int, memory_rate: f
         rates["fixed"]
         + tensors * (rates.get("per_tensor", 0.0) + quantised * rates.get("per_quantised", 0.0))
         + received / rates.get("per_accelerator", math.inf)
-        + rates.get("copies", 0.0) * received / memory_rate
+        + rates.get("copies", 0.0) * received * num / memory_rate
         + received * num / rates.get("whole", math.inf)
     )
 

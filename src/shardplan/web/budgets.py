@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from shardplan.answers.decisions.budget import budget_document
-from shardplan.base.errors import ShardplanError
+from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.decide import budget as budgets
 from shardplan.decide.budget import BudgetOption
 from shardplan.decide.operations import Operations
@@ -46,7 +46,9 @@ def budget(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     runs = [*_at_other_sizes(each, around, operations, stop)]
     against = cost_against_time(runs)
     if against is not None:
-        document["figures"] = [one for one in document["figures"] if one["title"] not in SINGLE_BARS] + [against]
+        single = SINGLE_BARS if len(each) > 1 else ONE_RUN
+        document["figures"] = [one for one in document["figures"] if one["title"] not in single] + [against]
+        document["note"] *= len(each) > 1
     return document
 
 
@@ -106,14 +108,20 @@ def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
     kind, text = values["budget_limit"], values["budget_value"]
     if kind == "gpus":
         return budgets.Limits(num_accelerators=question.put().question.num_given)
+    with about_field("budget_limit"):
+        if kind not in LIMITED:
+            raise UnknownNameError("limit of a run", kind, LIMITED, hint=f"one of {', '.join(LIMITED)}")
     with about_field("budget_value"):
         value = number(text, kind)
     limits: dict[str, Any] = {kind: value}
     return budgets.Limits(**limits)
 
 
+LIMITED: Final = ("gpus", "days", "money", "energy")
 SINGLE_BARS: Final = ("money", "energy")
 """Panels that one figure of cost against time takes the place of."""
+ONE_RUN: Final = (*SINGLE_BARS, "time")
+"""Without others to compare: the table has what its time is spent on."""
 
 
 def cost_against_time(runs: Sequence[BudgetOption]) -> Shown | None:

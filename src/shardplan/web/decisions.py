@@ -29,7 +29,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.typed import RANGE, number
 from shardplan.planner.stopping import Stop
-from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
+from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series, Side
 from shardplan.reports.texts.answer import percent
 from shardplan.web.pages.rendering import markup_of
 from shardplan.web.panels import panel_figure
@@ -65,7 +65,7 @@ def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None)
         "lines": markup_of([each for each in document.verdict if each is not lead(document)]),
         "note": "" if chart is None else chart.note,
         "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
-        "parts": [(each, markup_of(each.blocks, address)) for each in document.parts],
+        "parts": [(each, html) for each in document.parts if (html := markup_of(each.blocks, address))],
         "assumptions": tuple(document.assumptions),
     }
 
@@ -137,11 +137,15 @@ def sizes_around(num_accelerators: int) -> list[int]:
 
 def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The question with one field at several values."""
-    name = values["over"] if values["over"] in VARIED else "sequence_length"
+    name = values["over"]
+    with about_field("over"):
+        if name not in VARIED:
+            raise UnknownNameError("field", name, VARIED, hint=f"one of {', '.join(VARIED)}")
     with about_field("values"):
         given = values["values"].split(",") if name.startswith("set.") else listed(values["values"])
     texts = [each.strip() for each in given if each.strip()][:MOST_VALUES]
     answers: list[tuple[str, PageQuestion, Answered]] = []
+    assumed: list[tuple[str, ...]] = []
     for place, text in enumerate(texts):
         progress(place, len(texts))
         asked = _with_value(question, name, text)
@@ -149,8 +153,11 @@ def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress)
             put = asked.put_search(stop)
         except FieldError as error:
             raise FieldError(error, "values") from None
+        assumed.append(tuple(put.assumptions))
         answers.append((text, asked, searches(question, put, stop).answer(put.question)))
-    return shown(varied_document(VARIED[name].lower(), answers), lambda row: link(row[1], row[2].estimate))
+    shared = tuple(each for each in assumed[0] if all(each in others for others in assumed))
+    document = varied_document(VARIED[name].lower(), answers, shared)
+    return shown(document, lambda row: link(row[1], row[2].estimate))
 
 
 def _with_value(question: PageQuestion, name: str, text: str) -> PageQuestion:
@@ -159,7 +166,9 @@ def _with_value(question: PageQuestion, name: str, text: str) -> PageQuestion:
     return question.with_values(job={**question.job, name: text})
 
 
-def varied_document(word: str, answers: list[tuple[str, PageQuestion, Answered]]) -> AnswerDocument:
+def varied_document(
+    word: str, answers: list[tuple[str, PageQuestion, Answered]], assumptions: tuple[str, ...]
+) -> AnswerDocument:
     """Step and plan at every value of a field, which ``word`` names."""
 
     def estimate(row: tuple[str, PageQuestion, Answered]) -> Estimate | None:
@@ -183,6 +192,7 @@ def varied_document(word: str, answers: list[tuple[str, PageQuestion, Answered]]
             Part("Step and plan at every value", [RowTable(answers, columns)], note),
             *([Part("Values without a plan", [Bullets(reasons)])] if reasons else []),
         ],
+        assumptions=assumptions,
         record=dict,
         chart=lambda: varied_chart(word, [(text, each) for text, _, each in answers if each.estimate is not None]),
     )
@@ -198,7 +208,9 @@ def varied_chart(word: str, answers: list[tuple[str, Answered]]) -> Chart:
     ]
     degrees = [f"{each.plan.tp} x {each.plan.cp} x {each.plan.pp}" for each in plans]
     times = [each.step_time for each in plans]
-    step = Series(name="step time", x=texts, y=times, marker="circle", labels=degrees)
+    falls = [after < time for time, after in zip(times, [*times[1:], 0.0], strict=True)]
+    sides: list[Side] = ["top right" if each else "bottom right" for each in falls]
+    step = Series(name="step time", x=texts, y=times, marker="circle", labels=degrees, label_sides=sides)
     rates = [each.tokens_per_second or 0.0 for _, each in answers]
     rate = Series(name="tokens/s", x=texts, y=rates, kind="bars", colour=PALETTE[2])
     panels = (
@@ -289,31 +301,7 @@ def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     before = anew.answer(put.question)
     plan = _plan_of(question, put, before, anew)
     found = what_if(put.question, plan, changes, anew, before=before, progress=progress)
-    document = shown(whatif_document(replace(found, assumptions=put.assumptions)))
-    for each in document["figures"][:1]:
-        zoom_to_change(each["figure"])
-    return document
-
-
-LEAST_ZOOM: Final = 0.3
-"""Share of the longest bar that the change is beyond before the axis begins near it."""
-
-
-def zoom_to_change(figure: dict[str, Any]) -> None:
-    """Begins the axis of a waterfall near what changes, and says so."""
-    ends = [
-        (start, start + length)
-        for bars in figure["data"]
-        for start, length in zip(bars.get("base") or [0.0] * len(bars["x"]), bars["x"], strict=True)
-        if length
-    ]
-    high = max((max(pair) for pair in ends), default=0.0)
-    low = min((min(pair) if min(pair) > 0 else max(pair) for pair in ends), default=0.0)
-    if high > low > LEAST_ZOOM * high:
-        begin = low - (high - low) / 2
-        axis = figure["layout"]["xaxis"]
-        axis["range"] = [max(begin, 0.0), high + (high - low) / 20]
-        axis["title"] = {"text": f"{axis['title']['text']}, from {max(begin, 0.0):.3g}"}
+    return shown(whatif_document(replace(found, assumptions=put.assumptions)))
 
 
 def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: Searches) -> Plan:

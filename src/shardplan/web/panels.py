@@ -106,7 +106,7 @@ def _layout(panel: Panel) -> dict[str, Any]:
         "xaxis": _axis(panel.x, values_along(panel, "x")),
         "yaxis": _axis(panel.y, left),
     }
-    if any(series.labels for series in panel.series):
+    if any(series.labels and series.labels[-1] for series in panel.series):
         found["margin"] = ROOM_FOR_LABELS
     if panel.right is not None:
         right = _axis(panel.right, values_along(panel, "y", is_on_right=True))

@@ -5,7 +5,6 @@ It is one text, which travels in the body of requests. The Model and Cluster fie
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from shardplan.ask.forms import LISTED, MOST_TYPED, Replaced
 from shardplan.base.errors import InputError, NotRunnableError, ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass, described
+from shardplan.base.files import parse_document
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
@@ -61,12 +61,7 @@ def uploaded_in(text: str) -> Uploaded:
     """What the text holds. Raises InputError."""
     if not text:
         return Uploaded()
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _not_a_model(f"is not JSON: {str(error)[:120]}") from None
-    if not isinstance(record, dict):
-        raise _not_a_model("is not a JSON object")
+    record = parse_document(text, label="the config.json", is_json=True)
     if not is_plan_file(record):
         return Uploaded(models={CONFIG: load_model(record)})
     from shardplan.reports.plan_file import inputs_from_record
@@ -177,7 +172,7 @@ class PageQuestion:
         return cls(
             **own,
             job={name: values[name] for name in JOB if name in values},
-            sets={name: values[SET + name] for name in SETS if SET + name in values},
+            sets={key.removeprefix(SET): value for key, value in values.items() if key.startswith(SET)},
             locks={key.removeprefix(LOCK): value for key, value in values.items() if key.startswith(LOCK)},
             pins=tuple(dict.fromkeys(value for key, value in given if key == "pin"))[:MOST_PINS],
         )
@@ -220,6 +215,8 @@ class PageQuestion:
             found = self._of_accelerator(known) if known is None or self.accelerator else known
         for name, text in self.sets.items():
             with about_field(SET + name):
+                if name not in SETS:
+                    raise UnknownNameError("value of the cluster", name, SETS, hint=f"one of {', '.join(SETS)}")
                 values: Any = values_of(Replaced, {name: text})
                 found = override(found, values)
         with about_field("price"):

@@ -250,8 +250,8 @@ def nearest_moves(reasons: Explanation) -> list[dict[str, str]]:
     return [
         {
             "code": code,
-            "name": name.replace("->", "\u2192"),
-            "time": signed_time(move.time_lost).replace("-", "\u2212"),
+            "name": name,
+            "time": signed_time(move.time_lost),
             "memory": _memory_of_move(move),
         }
         for code, (name, move) in ranked[:MOST_MOVES]
@@ -262,7 +262,8 @@ def _memory_of_move(move: Difference) -> str:
     if move.missing_bytes:
         return f"but needs {format_bytes(move.missing_bytes)} more than there is"
     more = move.memory_added
-    text = "" if abs(more) < ALIKE_BYTES else f"{'needs' if more > 0 else 'frees'} {format_bytes(abs(more))}"
+    size = format_bytes(abs(more))
+    text = "" if abs(more) < ALIKE_BYTES else f"needs {size} more" if more > 0 else f"frees {size}"
     return text if move.estimate.has_headroom else f"{text}{' and' if text else ''} may not fit"
 
 

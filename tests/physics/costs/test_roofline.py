@@ -97,20 +97,23 @@ def test_a_pass_of_its_own_reads_the_gradient_and_reads_and_writes_the_sum(gradi
         assert added(2) == pytest.approx((2 + 4 + 4 + 4 + 4 + 2) * elements / BANDWIDTH)
 
 
-@pytest.mark.parametrize("gradient_bytes", [2.0, 4.0])
-def test_gradients_that_shards_add_up_are_copied_once(gradient_bytes: float) -> None:
-    """Read in 16 bits, written into the buffer of the reduction; whatever a pass over all of them would take."""
+@pytest.mark.parametrize(
+    ("kind", "gradient_bytes", "moved"),
+    [("parameters", 2.0, 2 + 2), ("parameters", 4.0, 2 + 4), ("flat", 2.0, 2 + 2), ("flat", 4.0, 2 + 2 + 2 + 4)],
+)
+def test_gradients_that_shards_add_up_are_copied(kind: Any, gradient_bytes: float, moved: float) -> None:
+    """Into the buffer of the reduction, or the flat gradient that is cast then; whatever a pass over all would take."""
     alone, shards = (
         replace(
             machine(unfused_accumulation_factor=factor),
-            software=Software(fused_accumulation=False, sharded_accumulation=factor > 0),
+            software=Software(fused_accumulation=False, sharded_accumulation=kind if factor else "none"),
             gradient_bytes=gradient_bytes,
         )
         for factor in (0.0, 3.0)
     )
     product = matmul(8192, 8192, 8192)
     copied = operator_times(product, shards).backward - operator_times(product, alone).backward
-    assert copied == pytest.approx((2 + gradient_bytes) * 8192**2 / BANDWIDTH)
+    assert copied == pytest.approx(moved * 8192**2 / BANDWIDTH)
 
 
 def test_a_large_product_adds_its_gradient_after_its_arithmetic() -> None:
@@ -240,6 +243,8 @@ def test_launches_are_paid_once_per_product() -> None:
 
 def test_grouped_products_run_at_their_own_rate() -> None:
     dense = operator_times(matmul(8192, 8192, 8192, count=8), machine(grouped_matmul_efficiency=0.5)).forward
+    alone = (matmul(8192, 8192, 8192, grouped=grouped) for grouped in (False, True))  # one expert is no group
+    assert len({float(operator_times(one, machine(grouped_matmul_efficiency=0.5)).forward) for one in alone}) == 1
     grouped = operator_times(
         matmul(8192, 8192, 8192, count=8, grouped=True), machine(grouped_matmul_efficiency=0.5)
     ).forward

@@ -76,7 +76,9 @@ def test_products_of_little_arithmetic_take_their_bytes() -> None:
     unfused = operator_times(EXPERTS, machine(bandwidth=1.0, fused_accumulation=False))
     added = 2 * K * N * COUNT + 1.3 * (2 + 2 * 4) * K * N * COUNT
     assert unfused.weight_gradient == pytest.approx(2 * (K * M + M * N) * COUNT + added)
-    shards = operator_times(EXPERTS, machine(bandwidth=1.0, fused_accumulation=False, sharded_accumulation=True))
+    shards = operator_times(
+        EXPERTS, machine(bandwidth=1.0, fused_accumulation=False, sharded_accumulation="parameters")
+    )
     assert shards.weight_gradient == pytest.approx(2 * (K * M + M * N + K * N) * COUNT + (2 + 4) * K * N * COUNT)
     assert product_bytes(EXPERTS, slow, m=M, k=K, n=N) == both + 2 * M * N * COUNT
     assert product_bytes(EXPERTS, slow, m=M, k=K, n=N, writes=False) == both

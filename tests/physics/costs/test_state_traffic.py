@@ -128,14 +128,15 @@ def test_weights_that_stay_through_a_step_are_gathered_once_whatever_copy_is_nea
 def test_fsdp2_copies_weights_out_of_what_it_gathered(sharding: str, n: int, gathers: int) -> None:
     """As many bytes as are gathered (foreach_all_gather_copy_out); none where no rank shares them."""
     degree: dict[str, Any] = {"sharding_degree": 8} if sharding == "hsdp" else {}
-    found = traffic(n, software=Software(sharded_accumulation=True), sharding=sharding, **degree)
+    found = traffic(n, software=Software(sharded_accumulation="parameters"), sharding=sharding, **degree)
     assert float(found.copied_bytes) == gathers * 2 * PSI
-    assert float(traffic(n, sharding=sharding, **degree).copied_bytes) == 0.0
+    for other in (Software(), Software(sharded_accumulation="flat")):  # a flat parameter is gathered in place
+        assert float(traffic(n, software=other, sharding=sharding, **degree).copied_bytes) == 0.0
 
 
 def test_weights_of_8_bit_products_may_be_gathered_in_8_bits() -> None:
     """Half the bytes of 16 bits, gathered and copied; gradients are reduced as they were (torchao)."""
-    low = Software(sharded_accumulation=True, quantised_gathers=True)
+    low = Software(sharded_accumulation="parameters", quantised_gathers=True)
     high = replace(low, quantised_gathers=False)
     wide, narrow = (traffic(software=each, precision="fp8", sharding="zero3") for each in (high, low))
     assert sent(wide) - sent(narrow) == pytest.approx(2 * PSI * 63 / 64)

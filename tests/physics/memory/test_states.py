@@ -145,6 +145,25 @@ def test_fully_sharded_training_gathers_two_layers_and_one_gradient() -> None:
     assert float(gathered_bytes(head, layer, one, numbered[-1])) == 2 * 2.5e9
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_layers_gathered_in_8_bits_are_held_in_8_bits(*, ahead: bool) -> None:
+    """Two layers, or two matrices of one; a head is gathered in 16 bits. Whole weights of a pipeline likewise."""
+    layer, head = Parameters(1e9), Parameters(1.5e9)
+    one = job(precision="fp8", software=Software(quantised_gathers=True, quantised_copies=False, gathers_ahead=ahead))
+    numbers = PlanNumbers.of(Plan(sharding="zero3"), 64, one)
+    assert float(gathered_bytes(layer, layer, one, numbers)) == (2e9 if ahead else 1e9 / 2)
+    assert float(gathered_bytes(head, layer, one, numbers)) == 2 * 1.5e9 + (1e9 if ahead else 0)
+    kept = job(precision="fp8", software=replace(one.software, keeps_weights="always"))
+    whole = states("zero3", dense=640.0, of=kept).weights
+    assert (
+        whole
+        == states(
+            "zero3", dense=640.0, of=replace(kept, software=Software(keeps_weights="always", quantised_copies=False))
+        ).weights
+        - 640
+    )
+
+
 def test_a_loss_in_pieces_makes_the_gradient_of_the_head_early() -> None:
     layer, head = Parameters(1e9), Parameters(1.5e9)
     for fused, size in ((False, 2e9), (True, 3e9)):

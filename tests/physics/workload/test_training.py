@@ -80,11 +80,13 @@ def test_parameters_and_forward_flops_of_adapters(targets: str, expected: int, p
 
 
 def test_flat_parameters_hold_the_frozen_weights_of_layers_with_adapters() -> None:
-    separate, flat = (held(LLAMA_70B, job(**LORA, software=Software(flat_gradients=one))) for one in (False, True))
+    separate, flat = (
+        held(LLAMA_70B, job(**LORA, software=Software(sharded_accumulation=one))) for one in ("parameters", "flat")
+    )
     assert (separate.flat, flat.flat) == (0, separate.frozen.dense)
     assert (flat.trained, flat.frozen) == (separate.trained, separate.frozen)
     assert (flat + flat).flat == 2 * flat.flat
-    assert held(LLAMA_70B, job(software=Software(flat_gradients=True))).flat == 0
+    assert held(LLAMA_70B, job(software=Software(sharded_accumulation="flat"))).flat == 0
 
 
 def test_every_expert_has_adapters_of_its_own() -> None:

@@ -320,7 +320,7 @@ def test_every_change_is_an_entry_of_the_history_and_is_undone(page: Page) -> No
     change(page, "Accelerators", "1024")
     settled(page, "gpus=1024")
     strip = page.get_by_role("navigation", name="Last questions")
-    expect(strip.locator("a").last).to_contain_text(re.compile("512 \u2192 1,024 accelerators \u2212[45]\\d %"))
+    expect(strip.locator("a").last).to_contain_text(re.compile("512 \u2192 1,024 accelerators -[45]\\d %"))
     page.locator('[data-lock="lock.tp"]').click()
     settled(page, "lock.tp=")
     page.get_by_role("button", name="Undo", exact=True).click()
@@ -355,7 +355,7 @@ def test_what_matters_is_above_the_fold(open_page: Open) -> None:
     moves = page.locator("#moves li")
     expect(moves).to_have_count(3)
     for each in moves.all_inner_texts():
-        assert re.fullmatch(r".+: [+\u2212][\d.]+ m?s(, .+)?|.+: same", each)
+        assert re.fullmatch(r".+: [+-][\d.]+ m?s(, .+)?|.+: same", each)
     last = moves.last.bounding_box()
     assert last is not None
     assert last["y"] + last["height"] < 700

@@ -124,7 +124,7 @@ def fit_chart(fit: LargestFit) -> Chart:
     panel = Panel(
         title="least memory of all plans",
         x=Axis(title=SOUGHT[fit.sought][2], scale="log2"),
-        y=Axis(title="peak memory of the fullest accelerator [GB]", scale="log2"),
+        y=Axis(title="peak memory [GB]", scale="log2"),
         series=tuple(each for each in (*points, limit) if each.x),
     )
     what = f"{'largest' if fit.is_largest else 'smallest'} {fit.sought.replace('_', ' ')} that fits"

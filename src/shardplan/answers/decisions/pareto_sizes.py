@@ -179,7 +179,7 @@ def _money(front: SizesFront, size: PricedSize) -> str:
 def price_sentence(front: SizesFront, field: str) -> str:
     """The price of an accelerator for an hour, where it comes from, and the ``field`` that gives another."""
     quote = f", a public quote ({front.price.source}); {field} gives another" if front.price.source else ""
-    return f"At {front.price.per_hour:g} {front.price.currency} an hour{quote}."
+    return f"At {front.price.per_hour:,.2f} {front.price.currency} an accelerator-hour{quote}."
 
 
 def time_text(size: PricedSize) -> str:
@@ -226,7 +226,7 @@ def pareto_sizes_chart(front: SizesFront) -> Chart:
         ),
         num_columns=2,
         note=f"Each point is the plan to take at its size, at one global batch of {job.global_batch_size:,} sequences, "
-        f"for {front.price.per_hour:g} {currency} an hour and accelerator. A size is on the front if no other is "
+        f"at {front.price.per_hour:,.2f} {currency} an accelerator-hour. A size is on the front if no other is "
         "faster, smaller and cheaper. Predicted by shardplan.",
         panel_size=(560, 400),
     )

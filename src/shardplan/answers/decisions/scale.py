@@ -122,16 +122,18 @@ def _times(sizes: Sequence[int], points: Sequence[ScalePoint]) -> Panel:
     ]
     plans = [each.answered.estimate.plan for each in points if each.answered.estimate is not None]
     degrees = [f"{plan.tp} x {plan.cp} x {plan.pp}" for plan in plans]
+    is_one = len(set(degrees)) == 1
+    title = f"step time, at tp x cp x pp {degrees[0]}" if is_one else "step time, with tp x cp x pp"
     time = Series(
         name="step time",
         x=sizes,
         y=[of_plan(estimate, "step_time")(point) for point in points],
         marker="circle",
-        labels=["" if text == before else text for text, before in zip(degrees, ["", *degrees], strict=False)],
+        labels=["" if is_one or text == last else text for text, last in zip(degrees, ["", *degrees], strict=False)],
         label_sides=["bottom left" if number % 2 and number > 2 else "top right" for number in range(len(points))],
     )
     axis = Axis(title="step time [s]", scale="log10")
-    return Panel(title="step time, with tp x cp x pp", x=SIZES, y=axis, series=(*ends, time))
+    return Panel(title=title, x=SIZES, y=axis, series=(*ends, time))
 
 
 def _rates(sizes: Sequence[int], points: Sequence[ScalePoint]) -> Panel:
@@ -161,4 +163,4 @@ def _gains(sizes: Sequence[int], points: Sequence[ScalePoint], least: float) -> 
     shown = tuple(each for each in series if each.x)
     heights = [y for each in shown for y in each.y] or [100.0]
     limits = (0.9 * min(heights), 1.1 * max(heights))
-    return Panel(title="efficiency", x=SIZES, y=Axis(title="[%]", limits=limits), series=shown)
+    return Panel(title="efficiency", x=SIZES, y=Axis(title="efficiency [%]", limits=limits), series=shown)

@@ -139,8 +139,8 @@ def sensitivity_chart(found: Sensitivity) -> Chart:
         title=f"{question.model.name} on {question.num_accelerators:,} accelerators ({question.cluster.name}): "
         "which hardware parameter pays",
         panels=(
-            _panel("change of the best step time", "[%]", *tornado),
-            _panel("elasticity", "% of step time per % of the parameter", elastic),
+            _panel("change of the best step time", "step time [%]", *tornado),
+            _panel("elasticity", "% of step time per %", elastic),
         ),
         num_columns=2,
         note="The fastest plan is searched again at every point. A bar is missing where nothing fits. Predicted by "

@@ -204,7 +204,7 @@ def _axis_of(levels: Sequence[float]) -> Axis:
     room = max(high - low, LEAST_SHARE * high) * ROOM
     if low - room < WHOLE * high:
         return replace(SECONDS, limits=(0.0, high + room))
-    return replace(SECONDS, title="step time [s], not from zero", limits=(low - room, high + room))
+    return replace(SECONDS, title="step time [s], not from 0", limits=(low - room, high + room))
 
 
 ROOM: Final = 0.25
@@ -230,14 +230,13 @@ def _steps(steps: Sequence[ChangeStep]) -> Panel:
     first = estimate(steps[0])
     if first is None:
         return Panel(title="after each change", x=NAMES, y=SECONDS)
-    same = {step.label: step.same_plan for step in steps[1:] if step.same_plan is not None and step.same_plan.feasible}
-    taken = {step.label: plan for step in steps[1:] if (plan := estimate(step)) is not None}
-    names = _bars("", [(step.label, 0.0, 0.0) for step in steps[1:]], GREY)
-    series = [names] + [
+    same = [step.same_plan if step.same_plan is not None and step.same_plan.feasible else None for step in steps[1:]]
+    taken = [estimate(step) for step in steps[1:]]
+    series = [
         Series(
             name=name,
-            x=[*plans],
-            y=[100 * (each.step_time / first.step_time - 1) for each in plans.values()],
+            x=[step.label for step in steps[1:]],
+            y=[0.0 if each is None else 100 * (each.step_time / first.step_time - 1) for each in plans],
             kind="bars",
             colour=colour,
         )

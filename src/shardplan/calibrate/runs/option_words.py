@@ -15,6 +15,7 @@ from shardplan.inputs.words import (
     GRAPHS,
     KERNELS,
     NORM_KERNELS,
+    SHARDED_ACCUMULATIONS,
     SOFTMAX_KERNELS,
     TP_OVERLAPS,
 )
@@ -69,6 +70,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "moe_dispatch_format": DISPATCH_FORMATS,
     "fp8_scaling": FP8_SCALINGS,
     "tp_overlaps": TP_OVERLAPS,
+    "sharded_accumulation": SHARDED_ACCUMULATIONS,
     "ring_kernels": KERNELS,
 }
 """Fields of ``Software`` that are words; the others are switches, but for the dispatcher."""

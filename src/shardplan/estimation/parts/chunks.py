@@ -19,6 +19,7 @@ from shardplan.estimation.load import StageWork
 from shardplan.estimation.plan_columns import PlanColumns
 from shardplan.estimation.question import Question
 from shardplan.estimation.stage_memory import kept_outputs, waiting_bytes
+from shardplan.estimation.times import WorkTimes
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import PlanNumbers
 from shardplan.physics.memory import applied_share, offloaded_share, on_device
@@ -58,7 +59,8 @@ def chunk_times(columns: PlanColumns, number: int, plan: Plan, numbers: PlanNumb
     """Seconds of one micro-batch in every chunk of one of the plans, so that those of a rank sum to its stage's.
 
     What comes between chunks and the exposed exchange of sharded states, as far as they keep the rank busy, are shared
-    by its chunks and by forward and backward pass; the rest of a transfer takes time on its way.
+    by its chunks and by forward and backward pass; the rest of a transfer takes time on its way. What waits for the
+    host's link does so more in the shorter pass, as each hides what it takes.
     """
     stages_of_chunks = chunk_stages(columns.question, plan)
     places = {stage: place for place, stage in enumerate(dict.fromkeys(stages_of_chunks))}
@@ -77,13 +79,14 @@ def chunk_times(columns: PlanColumns, number: int, plan: Plan, numbers: PlanNumb
         return np.array([of_plan(columns.loads.blocks.total(stage, value)) for stage in places])[place_of_chunk]
 
     share = of_rank(applied_share(work.kinds[0].num_layers, work.numbers_of_stages))
-    between = of_rank(times.between + states.sharded) / plan.vp / 2
+    between = of_rank(times.transfer + times.overhead + states.sharded) / plan.vp / 2
+    away = _offload_of_forward(times, columns.question.profile.offload_window)
     weight_gradient = of_chunk("weight_gradient")
     recomputed = np.asarray(scaled(share, of_chunk("recomputed")))
-    backward = of_chunk("backward") + recomputed + between
+    backward = of_chunk("backward") + recomputed + between + of_rank(times.offload - away) / plan.vp
     exposed = of_rank(times.transfer) / plan.vp / 2
     return ChunkTimes(
-        forward=of_chunk("forward") + between,
+        forward=of_chunk("forward") + between + of_rank(away) / plan.vp,
         input_gradient=backward - weight_gradient,
         weight_gradient=weight_gradient,
         transfer=np.maximum(of_plan(work.around.handover_time) - exposed, 0.0),
@@ -91,6 +94,14 @@ def chunk_times(columns: PlanColumns, number: int, plan: Plan, numbers: PlanNumb
         sending=exposed,
         exchanging=of_rank(states.sharded) / plan.vp / 2,
     )
+
+
+def _offload_of_forward(times: WorkTimes, window: Numbers) -> Numbers:
+    r"""What of the exposed transfers to and from the host, :math:`2 T - w (F + B)`, the forward pass waits for. [s]
+
+    That is :math:`T - w F`: as much travels in either pass, and a share w of each hides its own.
+    """
+    return np.clip((times.offload + window * (times.backward - times.forward)) / 2, 0.0, times.offload)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,6 +118,19 @@ def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
     return field.name, value
 
 
+def named_once(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Values by name of ``name=value``, each name once. Raises InputError."""
+    found: dict[str, str] = {}
+    for name, value in pairs_of(flag, texts):
+        if found.setdefault(name, value) != value:
+            raise InputError(
+                f"{flag} gives {name} as {shown(found[name])} and as {shown(value)}",
+                rule=f"{flag} gives each name once",
+                hint=f"write one {name}=value",
+            )
+    return found
+
+
 def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     """Names and values of ``name=value``. Raises InputError."""
     pairs = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from shardplan.base.errors import ShardplanError
@@ -11,11 +11,12 @@ from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
+from shardplan.launch.audit.likely import likely
 from shardplan.launch.audit.question import Put, put, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.edits import Edits
 from shardplan.launch.dialects.read import read_launch
-from shardplan.launch.dialects.reading import Break, Reading
+from shardplan.launch.dialects.reading import Break, Reading, Taken
 
 if TYPE_CHECKING:
     from shardplan.launch.audit.improve import Improvement
@@ -39,6 +40,8 @@ class Audit:
     """The most valuable changes."""
     observed: tuple[GapExplanation, ...] = ()
     """Measurements next to the prediction."""
+    taken: Taken = field(default_factory=dict)
+    """What was taken for what the file leaves open. Improvements are not sought then."""
 
     @property
     def runs(self) -> bool:
@@ -63,6 +66,9 @@ def audit_launch(
     ask.places.check(ask.path)
     reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
     asked = put(reading, model, cluster)
+    taken = likely(reading, asked, cluster)
+    again = _with(replace(ask, taken=taken), model, cluster) if taken else None
+    reading, asked = again or (reading, asked)
     found = violations(reading, asked)
     now = _estimate(asked)
     runs = not stops(each for each in found if each not in reading.breaks)  # the plan; the file may have to be mended
@@ -73,7 +79,8 @@ def audit_launch(
         except ShardplanError:
             return None
 
-    audit = Audit(reading=reading, put=asked, violations=found, estimate=now)
+    taken = taken if again else {}
+    audit = Audit(reading=reading, put=asked, violations=found, estimate=now, taken=taken)
     question, plan = asked.question, asked.plan
     if question is None or plan is None:
         return audit
@@ -81,12 +88,23 @@ def audit_launch(
     from shardplan.launch.audit.observed import explain
     from shardplan.launch.audit.wording import wording_of
 
-    better = improvements(
+    better = () if taken else improvements(
         question, plan, now if runs else None, asked.stack, kept,
         wording=wording_of(reading), read=read_again, stop=stop,
     )  # fmt: skip
     explained = () if now is None else tuple(explain(question, plan, now, each) for each in measured)
     return replace(audit, improvements=better, observed=explained)
+
+
+def _with(ask: Ask, model: ModelConfig | None, cluster: Cluster | None) -> tuple[Reading, Put] | None:
+    """The file read again with what is taken; None where something is open all the same, or breaks."""
+    node = None if cluster is None else cluster.accelerators_per_node
+    try:
+        reading = read_launch(replace(ask, node=node))
+        asked = put(reading, model, cluster)
+    except ShardplanError:
+        return None
+    return None if asked.missing else (reading, asked)
 
 
 def _arguments(observed: Sequence[str], keep: Sequence[str]) -> tuple[list[Observed], Sequence[str]]:

@@ -105,7 +105,7 @@ def parse_observed(text: str) -> Observed:
 def _wrong(text: str) -> InputError:
     return InputError(
         f"--observed is {shown(text)}",
-        rule="--observed is a step time, a rate, an MFU or an out-of-memory error",
+        rule="--observed is a step time, a rate, an MFU below 100 % or an out-of-memory error",
         hint='write "step 7.9s", "1500tok/s", "1500tok/s/gpu", "120 TFLOP/s", "MFU 38%" or "OOM rank 0"',
     )
 
@@ -122,7 +122,7 @@ def _observed(text: str, kind: Kind, match: re.Match[str]) -> Observed:
     scale = {"ms": 1e-3, "min": 60.0, "t": 1e12, "p": 1e15, "g": 1e9, "%": 0.01}.get(unit, 1.0)
     if kind == "mfu" and not unit and number > 1:
         scale = 0.01
-    if not 0 < number * scale < math.inf:
+    if not 0 < number * scale < (1.0 if kind == "mfu" else math.inf):
         raise _wrong(text)
     return Observed(
         text=text, kind=kind, value=number * scale, per_accelerator=kind == "tokens_per_second" and bool(unit)

@@ -148,7 +148,7 @@ def wording_of(reading: Reading) -> Wording:
         dialect,
         is_earlier,
         is_earlier or reading.framework not in OF_RECORD or whose in OWN_NAMES or whose == (swift.NAME, swift.TRAINER),
-        frozenset(_doubted(reading)),
+        frozenset(doubted(reading)),
         degree(reading.value("shards")),
         reading.names,
         INSTEAD.get(whose, {}),
@@ -177,7 +177,8 @@ _WORDS: Final = {
 """Words of names that may say something of a field."""
 
 
-def _doubted(reading: Reading) -> Iterator[str]:
+def doubted(reading: Reading) -> Iterator[str]:
+    """Fields at a default that something in the file, which is not understood, may contradict."""
     text = " ".join(reading.not_understood).lower()
     for name, words in _WORDS.items():
         is_stated = any(name == field_of(key) for key in reading.stated)

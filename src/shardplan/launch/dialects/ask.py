@@ -14,7 +14,7 @@ from shardplan.base.files import DATA, printable, shipped_document
 from shardplan.base.words import folded, guess, joined
 from shardplan.launch.dialects.edits import NONE, Edits
 from shardplan.launch.dialects.launches import Launch
-from shardplan.launch.dialects.reading import GIVEN, Facts, plain_name
+from shardplan.launch.dialects.reading import GIVEN, Facts, Taken, plain_name
 from shardplan.launch.dialects.settings import NamedSetting, Options, Settings
 from shardplan.launch.dialects.values import degree
 from shardplan.launch.read import Document, Word, read_document
@@ -45,6 +45,8 @@ class Ask:
     """What the line that starts a configuration says of nodes and processes; it comes before the configuration."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Values of keys that the file leaves open, or that count in place of what it says."""
+    taken: Taken = field(default_factory=dict)
+    """What is taken for what the file leaves open."""
     edits: Edits = NONE
     """What is changed in the files before they are read."""
     started: str = ""
@@ -90,6 +92,8 @@ def take_given(facts: Facts, ask: Ask) -> None:
     for key, text in ask.given.items():
         number = degree(text)
         facts.state(key, text if number is None else number, GIVEN)
+    for key, (value, why) in ask.taken.items():
+        facts.assume_because(key, value, why)
 
 
 def unread_variables(facts: Facts, env: Mapping[str, str]) -> None:

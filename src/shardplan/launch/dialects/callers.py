@@ -12,7 +12,7 @@ from shardplan.base.errors import ShardplanError, shortened
 from shardplan.base.files import read_text
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.configured import configuration_of
-from shardplan.launch.dialects.launches import Launch, launches
+from shardplan.launch.dialects.launches import BESIDES, Launch, is_beside, launches
 from shardplan.launch.read import Script, Word, parse_script, read_script
 from shardplan.launch.read.facts import Command
 from shardplan.launch.read.places import is_inside
@@ -110,8 +110,14 @@ def starts(ask: Ask) -> Iterator[Start]:
         for script in scripts:
             for command in script.commands:
                 at = next((i for i, word in enumerate(command.words) if names_file(ask, path, word)), None)
-                if at is not None:
+                if at is not None and not _converts(path, command, at):
                     yield Start(command, script, path, at)
+
+
+def _converts(path: Path, command: Command, at: int) -> bool:
+    """Whether a command runs the file for something else than training: by its script's name or by an argument."""
+    words = [word.shown for word in command.words[at + 1 :] if not word.shown.startswith("-")]
+    return is_beside(path.name.lower()) or any(BESIDES.match(word.lower()) for word in words)
 
 
 def launches_with(ask: Ask) -> Iterator[tuple[Start, Launch]]:

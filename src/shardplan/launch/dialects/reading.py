@@ -38,6 +38,8 @@ MOST: Final[Mapping[str, int]] = {
 
 ONE_NODE: Final = "the launcher, which takes one node: --gpus"
 """What decides the accelerators of a launcher that takes all of the machine it runs on, where nothing says how many."""
+Taken = Mapping[str, tuple[object, str]]
+"""What is taken for what a file leaves open, by key, each with the reason; an answer that rests on it says so."""
 GIVEN: Final = "given by you"
 """The reason of a value that comes with the question."""
 

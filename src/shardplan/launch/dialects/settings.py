@@ -16,6 +16,8 @@ from typing import Final, TypeAlias
 
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
+from shardplan.inputs.readers.names import shape_within
+from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.values import Convert
 from shardplan.launch.read.facts import Document, Word
@@ -300,16 +302,30 @@ def state(facts: Facts, key: str, found: Option | NamedSetting | None, convert: 
         return False
     facts.asked_places.add(found.place)
     value = None if found.value is None else convert(found.value)
-    if value is None:
+    named = _known_folder(found) if key == "model" and value is None else None
+    if named is not None:
+        facts.derive(key, named, f"{found.place}, by the name of its folder", found.name)
+    elif value is None:
         facts.miss(key, found.needs or (found.said,))
         if found.value is not None and not found.needs:
             facts.doubt(found.said)
+    if value is None:
         return True
     facts.state(key, value, found.place, found.name)
     for word in found.words if isinstance(found, Option) else ():
         for taken in (each for each in word.assumes if not each.startswith("sbatch:")):
             facts.note(f"{taken}: the default in the file, as it is not given")
     return True
+
+
+def _known_folder(found: Option | NamedSetting) -> str | None:
+    """The name of a known model's folder in a folder that is not decidable: ``$HOME/models/Qwen3-8B``."""
+    shown = found.words[0].shown if isinstance(found, Option) and len(found.words) == 1 else getattr(found, "shown", "")
+    folder, slash, name = shown.rstrip("/").rpartition("/")
+    is_known = bool(slash and _MARK.search(folder)) and (
+        named_model(name) is not None or shape_within(name) is not None
+    )
+    return name if is_known else None
 
 
 def world_of(facts: Facts) -> None:

@@ -167,20 +167,25 @@ def _matmul_times(op: Matmul, machine: Machine) -> OperatorTimes:
 def _accumulation_time(op: Matmul, machine: Machine) -> Numbers:
     r"""Adding a micro-batch's weight gradient to the sum of those before. [s]
 
-    .. math:: \frac{k n c}{B} \cdot \{2 g \text{ in place},\; f (a + 2 g) \text{ by a pass},\; a + g \text{ as shards}\}
+    .. math:: \frac{k n e}{B} \cdot \{c g \text{ in place},\; f (a + 2 g) \text{ by a pass},\; a + g \text{ as shards}\}
 
-    with a bytes of an activation and g of a gradient. In place, the product reads and writes the sum in its epilogue:
-    each tile after its own arithmetic. Else a pass over all gradients reads the new one, and reads and writes the sum,
-    f times: in DeepSpeed's bf16 optimizer (``update_hp_grads``) a cast, an addition and a clearing are kernels of their
+    with e products, a bytes of an activation and g of a gradient. In place, the product reads and writes the sum in its
+    epilogue, each tile after its own arithmetic and partly behind that of others: c (``accumulation_passes``) is less
+    than the two passes that are made. Else a pass over all gradients reads the new one, and reads and writes the sum, f
+    times: in DeepSpeed's bf16 optimizer (``update_hp_grads``) a cast, an addition and a clearing are kernels of their
     own. Where shards are added up, gradients are copied into the buffer of their reduction (``foreach_reduce`` of
-    PyTorch's FSDP2); the shards hardly count.
+    PyTorch's FSDP2), or joined to that of a flat parameter (the backward pass of ``torch.split``, whose outputs the
+    weights are: torch/distributed/fsdp/_flat_param.py), 2 a, and cast where they are summed up in a wider format,
+    a + g; the shards hardly count.
     """
     profile, software = machine.profile, machine.software
     new, total = machine.recipe.activation_bytes, machine.gradient_bytes
     if software.fused_accumulation:
         moved = profile.accumulation_passes * total
-    elif software.sharded_accumulation:
+    elif software.sharded_accumulation == "parameters":
         moved = new + total
+    elif software.sharded_accumulation == "flat":
+        moved = 2 * new + (new + total if total > new else 0.0)
     else:
         moved = profile.unfused_accumulation_factor * (new + 2 * total)
     return moved * op.k * op.n * op.count / machine.memory_rate
@@ -268,14 +273,14 @@ def _product_time(
 
     with rate R, padding P, wave weight w, achieved bandwidth B; :math:`k_0` is that of 16 bits times how much faster
     the number format is. Grouped products start one by one (GroupedLinear of Transformer Engine calls cuBLAS for every
-    expert), :math:`t_0` each, unless one kernel runs all. ``writes``: whether its output is new, rather than added to
-    what is there (:func:`_accumulation_time`).
+    expert), :math:`t_0` each, unless one kernel runs all; a single expert's is no group. ``writes``: whether its output
+    is new, rather than added to what is there (:func:`_accumulation_time`).
     """
     profile = machine.profile
     padding = 1 + profile.matmul_wave_weight * (tile_padding(m, n, op.count, machine.accelerator.num_cores) - 1)
     rate = machine.matmul_rate(number_format)
     depth = depth_efficiency(k, profile, faster=rate / machine.matmul_rate(machine.recipe.dense_math))
-    grouped = profile.grouped_matmul_efficiency if op.grouped else 1.0
+    grouped = np.where(np.greater(op.count, 1), profile.grouped_matmul_efficiency, 1.0) if op.grouped else 1.0
     arithmetic = 2.0 * m * n * k * op.count * padding / (rate * grouped * depth)
     moved = product_bytes(op, machine, m=m, k=k, n=n, writes=writes)
     return np.maximum(arithmetic, moved / machine.memory_rate) + op.starts * profile.matmul_launch_time

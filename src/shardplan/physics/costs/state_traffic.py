@@ -206,7 +206,7 @@ def _copied(gathers: Iterable[_Exchange], job: Job) -> Numbers:
 
     ``foreach_all_gather_copy_out`` of PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
     """
-    if not job.software.sharded_accumulation:
+    if job.software.sharded_accumulation != "parameters":
         return 0.0
     return _sum((each.per_microbatch * np.greater(each.group.size, 1), each.size) for each in gathers)
 

@@ -153,14 +153,30 @@ def read_backwards(stack: str) -> tuple[ReadOption, ...]:
 
     Rules of a dialect read others, such as a switch for one module of ``recompute``.
     """
-    document = shipped_document(DATA / "stacks" / f"{stack}.yaml")
     found = dict[tuple[str, object], ReadOption]()
+    for raw in _shipped_options(stack):
+        for each in _backwards(raw):
+            known = found.setdefault((each.field, each.value), each)
+            found[each.field, each.value] = known._replace(names=tuple(dict.fromkeys((*known.names, *each.names))))
+    return tuple(found.values())
+
+
+def _shipped_options(stack: str) -> Iterator[Mapping[str, Any]]:
+    """The options of a shipped record, those of earlier versions too."""
+    document = shipped_document(DATA / "stacks" / f"{stack}.yaml")
     for record in (document["can_run"], *document.get("can_run_before", ())):
         for raw in record.get("options", {"value": ()})["value"]:
-            for each in _backwards({"option": raw} if isinstance(raw, str) else raw):
-                known = found.setdefault((each.field, each.value), each)
-                found[each.field, each.value] = known._replace(names=tuple(dict.fromkeys((*known.names, *each.names))))
-    return tuple(found.values())
+            yield {"option": raw} if isinstance(raw, str) else raw
+
+
+def bare_options(stack: str) -> frozenset[str]:
+    """Options that a shipped record writes without a value."""
+    pieces = [
+        each for raw in _shipped_options(stack) for each in re.split(r"(?:^| )--(?=[a-z])", raw.get("option", ""))
+    ]
+    names = [re.fullmatch(r"([a-z][\w.-]*)(.*)", each, re.DOTALL) for each in pieces if each]
+    valued = {found[1] for found in names if found is not None and found[2].strip()}
+    return frozenset(found[1] for found in names if found is not None) - valued
 
 
 _PAIR: Final = r"(?:--)?([A-Za-z_][\w.-]*)(?: |=|: | = )\{(\w+)\}"

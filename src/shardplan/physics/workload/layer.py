@@ -124,7 +124,7 @@ class Parameters:
     by_adam: Numbers = 0.0
     """Those of the dense ones that keep Adam's second moment where the optimizer keeps one moment (Muon)."""
     flat: Numbers = 0.0
-    """Frozen ones that make one flat parameter with trained ones (``flat_gradients``)."""
+    """Frozen ones that make one flat parameter with trained ones (``sharded_accumulation``)."""
     packed_dense: Numbers = 0.0
     """Frozen dense ones that are kept in few bits."""
     packed_experts: Numbers = 0.0
@@ -210,7 +210,7 @@ def held_parameters(model: ModelConfig, layer: Layer, job: Job, numbers: PlanNum
         sum((size for grouped, size in sizes if not grouped), start=0.0) / numbers.tp_rows,
         sum((size for grouped, size in sizes if grouped), start=0.0),
     )
-    flat = held.dense + held.experts if job.software.flat_gradients else 0.0
+    flat = held.dense + held.experts if job.software.sharded_accumulation == "flat" else 0.0
     kept = replace(held.as_frozen(), flat=flat)
     if job.packed_weights is not None:
         kept = replace(kept, packed_dense=held.dense - norms, packed_experts=held.experts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -17,9 +18,10 @@ from shardplan.inputs.readers.names import names_meant
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.companions import model_file, take_one_node
 from shardplan.launch.dialects.models import named_model
-from shardplan.launch.dialects.reading import PLAN_KEYS, Facts
+from shardplan.launch.dialects.reading import PLAN_KEYS, Facts, Taken
 from shardplan.launch.dialects.values import switch
 from shardplan.rl.asked import AskedRl, ask_rl
+from shardplan.rl.engine import constant
 from shardplan.rl.launches.frameworks import BY_NAME
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch, read_rl_launch
 from shardplan.rl.launches.rules import ANSWER, Rules
@@ -40,6 +42,10 @@ class RlAudit:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What a reader should know."""
+    taken: Taken = field(default_factory=dict)
+    """What the file leaves open, or has and is not priced: what was taken instead."""
+    range: tuple[float, float] | None = None
+    """Step times with short and with long answers, where their mean is taken. [s]"""
 
     @property
     def plan(self) -> RlPlan:
@@ -75,7 +81,30 @@ def audit_rl(
     asked = ask_rl(record, rl)
     result = RlResult(task=asked.task, plans=(_plan(rules, asked),), refused={})
     notes = (*dict.fromkeys((*rules.notes, *launch.facts.notes)),)
-    return RlAudit(launch=launch, result=result, assumptions=(*asked.assumptions, USUAL), notes=notes)
+    audit = RlAudit(
+        launch=launch, result=result, assumptions=(*asked.assumptions, USUAL), notes=notes, taken=_taken(rules)
+    )
+    return replace(audit, range=_range(rules, ask, found, cluster)) if ANSWER in rules.likely else audit
+
+
+def _taken(rules: Rules) -> Taken:
+    """What was taken for what is not priced, and for what no file states."""
+    return {**rules.instead, **{key: (rules.facts.value(key), why) for key, why in rules.likely.items()}}
+
+
+def _range(rules: Rules, ask: Ask, model: ModelConfig, cluster: Cluster) -> tuple[float, float] | None:
+    """The step with answers as short and as long as in nine of ten measured steps; None where one breaks a rule."""
+    cap = rules.number("response_max")
+    means = (max(round(cap * constant(f"answer_share_{end}")), 1) for end in ("least", "most"))
+    try:
+        ends = [
+            audit_rl(dataclasses.replace(ask, given={**ask.given, ANSWER: str(mean)}), model=model, cluster=cluster)
+            for mean in means
+        ]
+    except ShardplanError:
+        return None
+    least, most = (each.plan.step_time for each in ends if each is not None)
+    return least, most
 
 
 def _model(facts: Facts, ask: Ask) -> ModelConfig | None:
@@ -109,7 +138,7 @@ class OpenStepError(InputError):
 def _check_open(rules: Rules, model: ModelConfig | None, cluster: Cluster | None) -> None:
     """Raises ``OpenStepError`` that names all that has to be given."""
     launch, facts = rules.launch, rules.facts
-    needs = {key: why for key, (_, why) in rules.instead.items()}
+    needs: dict[str, str] = {}
     if model is None:
         name = facts.value("model")
         close = names_meant("model", PurePath(str(name or "")).name)
@@ -124,6 +153,7 @@ def _check_open(rules: Rules, model: ModelConfig | None, cluster: Cluster | None
         if key in facts.missing and not known and not unused:
             needs[key] = ", ".join(facts.missing[key])
     if needs:
+        needs = {**{key: why for key, (_, why) in rules.instead.items()}, **needs, **rules.likely}
         flags = {"model": "--model NAME", "cluster": "--cluster NAME", "num_accelerators": "--gpus N"}
         longest = min(800, rules.number("response_max") or 800)
         examples = {**EXAMPLES, ANSWER: longest, **{key: value for key, (value, _) in rules.instead.items()}}

@@ -160,9 +160,5 @@ def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
     planned, read = float(case.row["step_time_s"]), found.plan.step_time
     if abs(read / planned - 1) > SAME:
         is_own = str(case.rl.get("framework") or "").partition(":")[0] == found.launch.name
-        why = (
-            ""
-            if is_own
-            else f", with what {found.launch.title} does besides (plan with --framework {found.launch.name})"
-        )
-        yield f"a step of {planned:.4g} s, which reads as {read:.4g} s{why}"
+        why = f", with what {found.launch.title} does besides (plan with --framework {found.launch.name})"
+        yield f"a step of {planned:.4g} s, which reads as {read:.4g} s{'' if is_own else why}"

@@ -18,7 +18,16 @@ def _verl(own: Rules) -> None:
     own.take_reference(wanted=own.on("kl_loss") or own.on("kl_reward"))
     own.rl["old_pass"] = not own.on("bypass_old")
     mini, prompts = own.number("mini_prompts"), own.number("prompts")
-    if mini >= prompts * max(own.number("samples"), 1) > prompts or (mini > prompts > 0 and own.number("samples") == 1):
+    if "n_agent" in own.said("samples"):  # the worker counts answers then: verl/workers/fsdp_workers.py of such forks
+        steps = max(prompts * own.number("samples") // mini, 1) if mini else 1
+        priced = next((n for n in range(min(steps, prompts), 0, -1) if prompts % n == 0), 1)
+        if priced != steps:
+            own.notes.append(f"{steps:,} optimizer steps are priced as {priced:,}, which share the prompts evenly")
+        facts.derive("updates", priced, f"{own.said('mini_prompts')}, in answers")
+        facts.facts.pop("mini_prompts", None)
+    elif mini >= prompts * max(own.number("samples"), 1) > prompts or (
+        mini > prompts > 0 and own.number("samples") == 1
+    ):
         own.notes.append(f"{own.said('mini_prompts')}: one optimizer step of all answers, which newer versions refuse")
         facts.replace("mini_prompts", Fact(value=prompts, origin="derived", why=f"no more than {own.said('prompts')}"))
     elif mini > prompts > 0:
@@ -93,9 +102,7 @@ def _nemo(own: Rules) -> None:
             facts.derive("rollout_accelerators", of_rollout * each, "nodes of generation")
         else:
             left = own.number("per_node") - own.number("rollout_per_node")
-            facts.derive(
-                "rollout_accelerators", own.number("rollout_per_node"), "accelerators of the node that generate"
-            )
+            facts.derive("rollout_accelerators", own.number("rollout_per_node"), "those of the node that generate")
         if left < 1:
             raise own.refuse(
                 f"{own.said('nodes')}; {own.said('rollout_nodes')}; {own.said('rollout_per_node')}",
@@ -166,9 +173,7 @@ def _openrlhf(own: Rules) -> None:
     facts.derive("filled_together", own.number("micro_answers"), "answers of a micro-batch")
     facts.derive("sharding", facts.value("zero"), "zero_stage")
     if own.on("dynamic"):
-        facts.derive(
-            "pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "tokens of dynamic batches"
-        )
+        facts.derive("pack_tokens", own.needed("tokens_per_accelerator") * own.number("cp"), "dynamic batches")
     if own.on("reward_url") or facts.value("reward_url"):
         own.notes.append("rewards come from another program and are counted as no time")
     size = own.needed("rollout_tp")
@@ -197,6 +202,8 @@ def _skyrl(own: Rules) -> None:
     if facts.value("judge") not in (None, facts.value("model")):
         facts.doubt(f"{own.said('judge')}: priced as a reference of the policy's size")
     own.rl["old_pass"] = True
+    if own.on("simulated"):
+        raise own.refuse(own.said("simulated"), "the trainer of a step that is priced trains", "set it to false")
     if own.number("cp") > 1 and facts.value("backend") == "fsdp":
         facts.derive("cp_comm", "a2a", "Ulysses")
     size = (own.number("rollout_tp") or 1) * (own.number("rollout_pp") or 1)

@@ -11,6 +11,7 @@ from shardplan.launch.dialects.models import named_model
 from shardplan.launch.dialects.reading import GIVEN, Fact
 from shardplan.launch.dialects.values import number, switch, whole
 from shardplan.rl.asked import PROMPT_TOKENS, lengths_of
+from shardplan.rl.engine import constant
 from shardplan.rl.launches.reading import EXAMPLES, RlLaunch
 
 ALGORITHMS: Final[Mapping[str, str]] = {
@@ -35,6 +36,8 @@ class Rules:
         """Tokens of the longest micro-batch, where micro-batches have a number of answers; 0: of a number of tokens."""
         self.instead: dict[str, tuple[object, str]] = {}
         """What is not priced as the file has it: the value that would be, and why."""
+        self.likely: dict[str, str] = {}
+        """What no launch file states and is taken as it usually is: why."""
         self.notes: list[str] = []
         """What was taken for granted."""
 
@@ -104,8 +107,13 @@ class Rules:
         if window and mean + cap > window:
             cap = window - mean
             self.notes.append(f"answers end at the window of {window:,} tokens: {cap:,} after a prompt of {mean:,}")
-        if ANSWER not in facts.facts:
-            facts.miss(ANSWER, (f"mean tokens of an answer, at most {cap:,}: in no launch file, in your logs",))
+        if ANSWER not in facts.facts and cap:
+            self.likely[ANSWER] = f"mean tokens of an answer, at most {cap:,}: in no launch file, in your logs"
+            facts.assume_because(
+                ANSWER,
+                max(round(cap * constant("answer_share")), 1),
+                f"of at most {cap:,}, as in the middle of measured steps",
+            )
         average = self.number(ANSWER)
         shape = "".join(
             f",{name}={facts.value(f'response_{name}')}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -102,9 +103,7 @@ def audit_answer(body: Any, cancelled: Cancelled) -> Record:
     """What a launch script runs, and what would be better. It is read in an empty folder: it can name no other file."""
     from shardplan.api.audits import audit
 
-    with TemporaryDirectory(prefix="shardplan-") as folder:
-        file = Path(folder) / body.name
-        file.write_text(body.text, encoding="utf-8")
+    with alone(body.name, body.text) as file:
         found = audit(
             file,
             model=None if body.model is None else model_of(body.model, reads_files=False),
@@ -118,7 +117,20 @@ def audit_answer(body: Any, cancelled: Cancelled) -> Record:
             keep=body.keep,
             stop=cancelled,
         )
-        return _without(folder, found.to_dict())
+        return _without(str(file.parent), found.to_dict())
+
+
+@contextmanager
+def alone(name: str, text: str) -> Iterator[Path]:
+    """A file in an empty folder, which no error names."""
+    with TemporaryDirectory(prefix="shardplan-") as folder:
+        file = Path(folder) / name
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield file
+        except InputError as error:
+            message, hint = (each.replace(f"{folder}/", "") for each in (error.message, error.hint))
+            raise InputError(message, rule=error.rule, hint=hint) from None
 
 
 def budget_answer(body: Any, cancelled: Cancelled) -> Record:

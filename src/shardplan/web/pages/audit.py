@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -20,9 +19,11 @@ from shardplan.base.errors import InputError
 from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
+from shardplan.launch.dialects.reading import Taken
 from shardplan.reports.texts.plan import field_text
 from shardplan.reports.truth import truth_of
 from shardplan.web.decisions import shown as shown_document
+from shardplan.web.json.asking import alone
 from shardplan.web.pages import AUDIT as VIEW
 from shardplan.web.pages.rendering import fragment, markup_of, page
 from shardplan.web.panels import shown_plan
@@ -118,13 +119,11 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
     from shardplan.rl.launches.audit import OpenStepError
 
     count = script.num_accelerators
-    with TemporaryDirectory(prefix="shardplan-") as folder:
-        file = Path(folder) / script.name
-        file.write_text(script.text, encoding="utf-8")
+    with alone(script.name, script.text) as file:
         try:
             found = audit(
                 file,
-                root=folder,
+                root=file.parent,
                 model=named("model", script.model) if script.model else None,
                 cluster=named("cluster", script.cluster) if script.cluster else None,
                 num_accelerators=whole(count, "--gpus", most=MOST_ACCELERATORS) if count else None,
@@ -135,14 +134,10 @@ def _audited(script: PastedScript, cancelled: Cancelled) -> dict[str, Any]:
             )
         except OpenStepError as error:
             return rl_texts(None, script, {"needs": [*_needs(dict(error.needs))], "framework": error.framework})
-        except InputError as error:
-            raise InputError(
-                error.message.replace(f"{folder}/", ""), rule=error.rule, hint=error.hint.replace(f"{folder}/", "")
-            ) from None
         if not isinstance(found, AuditAnswer):
             found.launch.facts.file = script.name  # not its path, which is the server's
-            return rl_texts(found.document(is_whole=True), script, {"needs": []})
-        return audit_texts(found, script, folder)
+            return rl_texts(found.document(is_whole=True), script, {"needs": [*_needs(_taken(found.taken))]})
+        return audit_texts(found, script, str(file.parent))
 
 
 ROUTES: Final = (
@@ -168,7 +163,7 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "runs": audit.runs,
         "is_complete": not put.missing,
         "what_runs": markup_of(what_runs(audit)[1:]),
-        "needs": [*_needs(put.missing)],
+        "needs": [*_needs({**put.missing, **_taken(audit.taken)})],
         "told": [*_told(script)],
         "violations": audit.violations,
         "severities": SEVERITIES,
@@ -182,6 +177,11 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
         "not_understood": reading.not_understood,
     }
+
+
+def _taken(taken: Taken) -> dict[str, str]:
+    """What was taken for what is open, as what is asked for."""
+    return {key: f"{field_text(value)} is assumed: {why}" for key, (value, why) in taken.items()}
 
 
 def rl_texts(document: AnswerDocument | None, script: PastedScript, others: dict[str, Any]) -> dict[str, Any]:

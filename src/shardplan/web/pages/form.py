@@ -170,7 +170,7 @@ def fixes(error: ShardplanError) -> list[tuple[str, str]]:
     if not isinstance(error, FieldError):
         return []
     words = [word for word in WORD.findall(error.hint) if word in _names_of_field(error.field)]
-    words = words or WORD.findall(error.hint.partition("one of ")[2])
+    words = words or WORD.findall(error.hint.partition("one of ")[2].partition("the ")[0])
     named = [(word, f"{error.field}={word}") for word in words if error.field]
     if error.settings is not None:
         return [*dict.fromkeys((*named, *error.settings))][:MOST_FIXES]

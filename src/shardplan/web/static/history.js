@@ -104,7 +104,7 @@ function effect(before, now) {
   const isLike = Math.abs((now.step * now.rate) / (before.step * before.rate) - 1) < 0.001;
   const change = isLike ? now.step / before.step - 1 : now.rate / before.rate - 1;
   const size = Math.abs(100 * change);
-  const text = size < 0.05 ? "same" : `${change > 0 ? "+" : "\u2212"}${size < 9.95 ? size.toFixed(1) : size.toFixed(0)} %`;
+  const text = size < 0.05 ? "same" : `${change > 0 ? "+" : "-"}${size < 9.95 ? size.toFixed(1) : size.toFixed(0)} %`;
   return isLike ? text : `${text} tokens/s`;
 }
 

@@ -23,6 +23,10 @@ def is_flagscale(settings: Settings) -> bool:
     return is_experiment or _is_training(settings)
 
 
+_OTHER: Final = re.compile(r"rwkv|mamba|llava|qwen2_5_vl|pi0|robo|diffusion|[/_]emu")
+"""In the name of a program, or of a training's folders: layers that the options of Megatron-LM do not describe."""
+
+
 def _is_training(settings: Settings) -> bool:
     return settings.has("system") and settings.has("model.micro_batch_size")
 
@@ -34,6 +38,10 @@ def flagscale_facts(facts: Facts, settings: Settings) -> None:
         settings = Settings({f"train.{key}": each for key, each in settings.items()})
     if settings.value("experiment.task.backend") not in {None, "megatron"}:
         facts.doubt(f"{settings['experiment.task.backend'].place} {settings.value('experiment.task.backend')}")
+    entry = settings.first("experiment.task.entrypoint")
+    program = str(entry.value or "" if entry is not None else "").rpartition("/")[2] or facts.file
+    if _OTHER.search(program.lower()):
+        facts.miss("model", (f"{entry.said if entry is not None else facts.file}: layers of another kind: --model",))
     state(facts, "nodes", settings.first("experiment.runner.nnodes"), degree)
     state(facts, "per_node", settings.first("experiment.runner.nproc_per_node"), degree)
     nodes, each = facts.number("nodes"), facts.number("per_node")

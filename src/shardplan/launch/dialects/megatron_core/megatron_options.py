@@ -18,11 +18,15 @@ from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import Option, Options, state
 from shardplan.launch.dialects.values import degree, whole
+from shardplan.physics.frameworks.option_entries import bare_options
 
 RECORD: Final = Dialect(name="megatron-lm")
 VERSION: Final = RECORD.version
-BARE: Final = frozenset(RECORD.words("bare").split())
-"""Options without a value."""
+BARE: Final = frozenset({
+    *RECORD.words("bare").split(), *RECORD.words("kernels"), *RECORD.words("switches"),
+    *(name for stack in RECORD.words("stacks") for name in bare_options(stack)),
+}) - {"cpu-offloading-num-layers"}  # fmt: skip
+"""Options without a value: those that the records write so, switches, and others that are listed."""
 SHARDINGS: Final[Mapping[str, str]] = RECORD.words("shardings")
 """``--data-parallel-sharding-strategy`` of Megatron-FSDP."""
 TOKENIZERS: Final[Mapping[str, Mapping[str, Any]]] = RECORD.words("tokenizers")
