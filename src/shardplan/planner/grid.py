@@ -21,7 +21,7 @@ from shardplan.physics.schedules.base import SUITS
 from shardplan.physics.schedules.registry import INTERLEAVED
 from shardplan.physics.validity import RULES, Rule
 from shardplan.planner.family import Points
-from shardplan.planner.pruning.computing import Near
+from shardplan.planner.pruning.computing import NearPlans
 from shardplan.planner.space import GRID, Space
 
 NEEDS = {
@@ -56,7 +56,7 @@ def alternatives(switches: dict[str, Any], space: Space) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class PointGrid:
     """Combinations of degrees under some switches that are still to be checked."""
 
     setting: Setting
@@ -66,7 +66,7 @@ class Grid:
     """Filled with the number of plans that break a rule."""
     rules: Sequence[FrameworkRule]
     """Of the framework that plans are for, those that degrees and placement decide."""
-    near: Near
+    near: NearPlans
     """Which plans may be fast enough."""
 
     def points(self, depths: Sequence[int], sizes: Sequence[int], most_chunks: Sequence[int]) -> Points:

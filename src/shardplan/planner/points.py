@@ -19,9 +19,9 @@ from shardplan.inputs.plan_numbers import Degrees, Setting, degrees_with
 from shardplan.inputs.sharding import kinds_that
 from shardplan.physics.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.planner.family import Family, Points, ShardingPair, SoftwarePart, degrees_at
-from shardplan.planner.grid import LAYERS, MODULES, NEEDS, SCHEDULED, SHARDING, Grid, alternatives
+from shardplan.planner.grid import LAYERS, MODULES, NEEDS, SCHEDULED, SHARDING, PointGrid, alternatives
 from shardplan.planner.masks import EVERYWHERE, Masks, SortedRules, degrees_of_chunks
-from shardplan.planner.pruning.computing import Near
+from shardplan.planner.pruning.computing import NearPlans
 from shardplan.planner.software import has_same_plans, joined_parts, keeps_as_much, without_worse
 from shardplan.planner.space import GRID, Space
 
@@ -50,7 +50,7 @@ def families(question: Question, space: Space, rejected: Counter[str], within: f
             switches=switches,
             rejected=rejected,
             rules=rules,
-            near=Near(question, [switches | software for software in chosen], within),
+            near=NearPlans(question, [switches | software for software in chosen], within),
         )
         family = draft.family()
         if family is not None and len(chosen) == 1:
@@ -101,7 +101,7 @@ class _Draft:
     rejected: Counter[str]
     rules: SortedRules
     """Of the framework that plans are for."""
-    near: Near
+    near: NearPlans
     """Which plans may be fast enough."""
 
     def part(self, family: Family, known: dict[Any, NDArray[np.bool_]]) -> Family:
@@ -163,9 +163,9 @@ class _Draft:
         return self._with_plans(found)
 
     @property
-    def _grid(self) -> Grid:
+    def _grid(self) -> PointGrid:
         names = ("setting", "space", "switches", "rejected", "near")
-        return Grid(**{name: getattr(self, name) for name in names}, rules=self.rules.of_points)
+        return PointGrid(**{name: getattr(self, name) for name in names}, rules=self.rules.of_points)
 
     def _with_plans(self, found: Family) -> Family | None:
         """The points that have a plan; the others' plans are counted by the rule that they break."""

@@ -35,7 +35,7 @@ Axes = Mapping[str, NDArray[np.int64]]
 """Candidates of every field of ``GRID``."""
 
 
-class Near(NamedTuple):
+class NearPlans(NamedTuple):
     """Plans that may take no longer than ``within``, under any of some switches."""
 
     question: Question
