@@ -271,7 +271,7 @@ def test_the_plan_to_take_is_that_of_the_rule_for_every_plan_under_all_software(
 
 def test_a_mixture_in_fp8_is_answered_with_a_plan_that_runs_show() -> None:
     """The fastest plan is untested and has room in memory, so that nothing but the record speaks against it."""
-    asked = shardplan.question("deepseek-v3", "dgx-h100", 512, **FP8 | {"routing": "learned"})
+    asked = shardplan.question("deepseek-v3", "dgx-h100", 256, **FP8 | {"routing": "learned"})
     answer, pruned = (search_question(asked, stack=MEGATRON, offers=False, prune=each) for each in (False, True))
     taken, fastest = answer.recommended, answer.estimates[0]
     assert taken is not None
