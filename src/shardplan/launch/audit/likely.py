@@ -7,7 +7,6 @@ from typing import Final
 
 from shardplan.inputs.cluster import Cluster
 from shardplan.launch.audit.question import Put
-from shardplan.launch.audit.wording import doubted
 from shardplan.launch.dialects.reading import Reading, Taken
 
 LAUNCH_LINE: Final = "the launch line"
@@ -19,6 +18,8 @@ def likely(reading: Reading, asked: Put, cluster: Cluster | None) -> Taken:
     """What is taken for all that is open; nothing where a part has no usual answer, or where the file doubts it."""
     if cluster is None or asked.model is None or not asked.missing:
         return {}
+    from shardplan.launch.audit.wording import doubted  # it comes with the search, which few audits need
+
     found = dict[str, tuple[object, str]]()
     if "num_accelerators" in asked.missing:
         found["num_accelerators"] = _world(reading, cluster)
