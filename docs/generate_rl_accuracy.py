@@ -82,16 +82,16 @@ def _sections(found: RlValidation) -> Iterator[str]:
         "pass with 70B on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every "
         "micro-batch, and its AdamW goes through the tensors one by one. Rates of pickling and of that loop were "
         "measured on one core with newer versions, not on hosts of the runs. Training with FSDP2 still takes 25 to "
-        "31 % longer than predicted, and nobody knows why: packs that it fills up are no more than are counted. On 64 "
-        "accelerators training takes 10 to 22 % longer; freed memory is given back after every update, which is not "
-        "counted."
+        "31 % longer than predicted, and the cause is not known: padding of packs makes no difference on "
+        "these rows. On 64 accelerators training takes 10 to 22 % longer; freed memory is given "
+        "back after every update, which is not counted."
     )
     yield (
-        "A transfer is what NeMo RL's timer of it holds (`prepare_for_generation`). On shared accelerators these are "
-        "moments of the optimizer on their way to the host, engines that wake, and the transfer itself. Each "
+        "A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying "
+        "the optimizer's moments to the host, waking the engines, and the transfer itself. Each "
         "accelerator gathers the whole model tensor by tensor, over tp, pp and ep of Megatron's plan or in fp32 over "
-        "all with FSDP2, and packs it for the engine beside it. Moments leave for memory that the host finds anew "
-        "each time: 4 of 7 s with 8B on 8 accelerators. What each tensor takes and how fast hosts find memory is "
+        "all with FSDP2, and packs it for its engine. Moments are copied into memory that the host allocates anew "
+        "each time: 4 of 7 s with 8B on 8 accelerators. The time per tensor and the rate of copies to new memory are "
         "fitted. Transfers of one recipe that was run twice differ by factors of 1.5 to 1.9: the best prediction of "
         "both has a median error of 25 %."
     )

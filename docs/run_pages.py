@@ -43,7 +43,7 @@ def chosen(names: list[str]) -> list[Path]:
     known = {page.stem: page for page in pages()}
     wrong = [name for name in names if name not in known]
     if wrong:
-        sys.exit(f"{wrong[0]!r} is no page and no option: write --check, or some of {', '.join(known)}")
+        sys.exit(f"{wrong[0]!r} is neither a page nor an option: write --check, or names among {', '.join(known)}")
     return [known[name] for name in names] or pages()
 
 

@@ -277,6 +277,20 @@ def test_keys_of_a_later_version_are_ignored(memory: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("software", "meant"),
+    [
+        ({"sharded_accumulation": False, "flat_gradients": False}, "none"),
+        ({"sharded_accumulation": True, "flat_gradients": False}, "parameters"),
+        ({"sharded_accumulation": False, "flat_gradients": True}, "flat"),
+    ],
+)
+def test_switches_of_an_earlier_version_are_the_choices_of_this_one(software: dict[str, bool], meant: str) -> None:
+    record = through_json(plan_file_record(PlanFile.of(searched(80e9))))
+    record["job"]["software"] |= software
+    assert plan_file_from_record(record).question.job.software.sharded_accumulation == meant
+
+
+@pytest.mark.parametrize(
     "content",
     [
         b"",

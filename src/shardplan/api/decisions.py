@@ -115,9 +115,10 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
             rule="one of largest and smallest is given",
             hint=f"give largest={fits.LARGEST[0]!r}, or smallest={fits.SMALLEST[0]!r}",
         )
-    sought, name = largest if largest is not None else smallest, "smallest" if largest is None else "largest"
-    check_kind(name, sought, str, hint=f'write {name}="{fits.SMALLEST[0] if largest is None else fits.LARGEST[0]}"')
-    return fits.sought_of(str(sought), is_largest=largest is not None)
+    is_largest = largest is not None
+    name, sought, known = ("largest", largest, fits.LARGEST) if is_largest else ("smallest", smallest, fits.SMALLEST)
+    check_kind(name, sought, str, hint=f"write {name}={known[0]!r}")
+    return fits.sought_of(str(sought), is_largest=is_largest)
 
 
 @dataclass(frozen=True, kw_only=True)

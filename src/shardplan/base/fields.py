@@ -194,6 +194,8 @@ class Described(NamedTuple):
 
     def meant(self, value: object) -> object:
         """The value that ``value`` is another name or spelling of; ``value`` itself where there is none."""
+        if isinstance(value, bool) and self.kind.choices:  # a choice that was a switch before it had names
+            return self.about.words.get(str(value).lower(), value)
         if not isinstance(value, str):
             return value
         if not self.kind.choices:

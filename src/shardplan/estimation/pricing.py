@@ -103,12 +103,8 @@ def price_blocks(question: Question, numbers: PlanNumbers, groups: Groups) -> Pa
 
 def computing_time(question: Question, numbers: PlanNumbers) -> Numbers:
     """Computation of one micro-batch in all stages together, both passes, which no network changes. [s]"""
-    machine = question.machine
-
-    def time(block: Block, *, routed: bool) -> Numbers:  # noqa: ARG001
-        return time_of_computing(block, machine, numbers)
-
-    return _of_blocks(question, numbers, time).total(whole_model(question.model), lambda each: each)
+    parts = _of_blocks(question, numbers, lambda block, **_: time_of_computing(block, question.machine, numbers))
+    return parts.total(whole_model(question.model), lambda each: each)
 
 
 def _of_blocks(question: Question, numbers: PlanNumbers, made: Callable[..., Made]) -> Parts[Made]:

@@ -164,8 +164,14 @@ class _Draft:
 
     @property
     def _grid(self) -> PointGrid:
-        names = ("setting", "space", "switches", "rejected", "near")
-        return PointGrid(**{name: getattr(self, name) for name in names}, rules=self.rules.of_points)
+        return PointGrid(
+            setting=self.setting,
+            space=self.space,
+            switches=self.switches,
+            rejected=self.rejected,
+            rules=self.rules.of_points,
+            near=self.near,
+        )
 
     def _with_plans(self, found: Family) -> Family | None:
         """The points that have a plan; the others' plans are counted by the rule that they break."""

@@ -275,10 +275,16 @@ def _in_our_words(record: Mapping[str, Any]) -> Record:
     if isinstance(made.get("job"), Mapping):
         job = in_our_words(Job, made["job"])
         software = job.get("software")
-        made["job"] = job | ({"software": in_our_words(Software, software)} if isinstance(software, Mapping) else {})
+        made["job"] = job | ({"software": _software_in_our_words(software)} if isinstance(software, Mapping) else {})
     if isinstance(made.get("plans"), list):
         made["plans"] = [_plan_in_our_words(each) for each in made["plans"]]
     return made
+
+
+def _software_in_our_words(software: Mapping[str, Any]) -> Record:
+    """The same, where flat parameters had a switch of their own too, as in earlier files."""
+    is_flat = software.get("flat_gradients") is True
+    return in_our_words(Software, {**software, "sharded_accumulation": "flat"} if is_flat else software)
 
 
 def _plan_in_our_words(answer: object) -> object:

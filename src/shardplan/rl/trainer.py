@@ -207,7 +207,7 @@ class Trained:
 
     @property
     def fresh_bytes(self) -> float:
-        """States of the optimizer for which an accelerator's host finds new memory whenever they leave. [bytes]"""
+        """Optimizer states of an accelerator that go to newly allocated memory of its host at each move. [bytes]"""
         question = self.priced.question
         return self.packing.around.fresh_bytes * num_trained_parameters(question) / question.num_accelerators
 

@@ -1,4 +1,4 @@
-"""What is taken for what a file leaves open, so that an audit has an answer: each is said."""
+"""Values that an audit assumes for what a file leaves open; its answer states each of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from shardplan.launch.dialects.reading import Reading, Taken
 
 LAUNCH_LINE: Final = "the launch line"
 """How a configuration says that its sharding is decided where it is started."""
-USUAL: Final = "as in most files of this kind"
 
 
 def likely(reading: Reading, asked: Put, cluster: Cluster | None) -> Taken:
-    """What is taken for all that is open; nothing where a part has no usual answer, or where the file doubts it."""
+    """Values for all that is open; none where one of them has no usual value, or where the file may contradict it."""
     if cluster is None or asked.model is None or not asked.missing:
         return {}
     from shardplan.launch.audit.wording import doubted  # it comes with the search, which few audits need
@@ -26,13 +25,12 @@ def likely(reading: Reading, asked: Put, cluster: Cluster | None) -> Taken:
     if LAUNCH_LINE in asked.missing.get("sharding", ""):
         found["sharding"] = "ddp", "plain data parallelism, unless the launch line has FSDP or DeepSpeed"
     if "recompute" in asked.missing:
-        found["recompute"] = "full", USUAL
+        found["recompute"] = "full", "it needs the least memory"
     if "precision" in asked.missing:
-        found["precision"] = "bf16", USUAL
-    if "global_batch_size" in asked.missing and reading.value("micro_batch_size") is not None:
-        found |= (
-            {} if "gradient_accumulation" in reading.facts else {"gradient_accumulation": (1, "nothing accumulates")}
-        )
+        found["precision"] = "bf16", "as in most launch files"
+    is_batch_open = "global_batch_size" in asked.missing and reading.value("micro_batch_size") is not None
+    if is_batch_open and "gradient_accumulation" not in reading.facts:
+        found["gradient_accumulation"] = 1, "nothing accumulates"
     has_all = asked.missing.keys() <= {*found, "global_batch_size"}
     return found if has_all and {*found}.isdisjoint(doubted(reading)) else {}
 

@@ -1,4 +1,4 @@
-r"""Where plans can be fast enough, told by their degrees before any rule is asked and any exchange is priced.
+r"""Which degrees can be fast enough, known before any rule is checked and any exchange is priced.
 
 A micro-batch computes for C seconds in all p stages together, forward and backward. That depends on the degrees of
 tensor, context and expert parallelism and on the size of the micro-batch, and on nothing else: not on the network, the
@@ -7,8 +7,8 @@ top. With M micro-batches of each replica, and the bubble b that every pipeline 
 
 .. math:: \frac{M + b}{p}\, C, \qquad \frac{M}{p} = \frac{B \, tp \, cp}{N \, m}
 
-on N accelerators, for B sequences in micro-batches of m. So fewer accelerators can mostly be told to be slower by the
-least of :math:`tp\, cp\, C / m` alone.
+on N accelerators, for B sequences in micro-batches of m. So the least of :math:`tp\, cp\, C / m` alone shows of most
+smaller numbers of accelerators that they are slower.
 """
 
 from __future__ import annotations
