@@ -69,7 +69,6 @@ def budget(
     """
     files = charts.files(output, model, accelerator, stack, profile)
     from shardplan.answers.decisions.budget import budget_document
-    from shardplan.ask.questions import record_of, world_of
     from shardplan.cli.progress import progress_bar
     from shardplan.decide.batches import parse_batch_limits
     from shardplan.decide.budget import budget_of
@@ -89,9 +88,7 @@ def budget(
     of_rl = rl_question(model, flags, wanted, space, known, but=("model", "days", "num_accelerators", "nodes", "money"))
     with progress_bar("searching") as progress:
         if of_rl is not None:
-            record = record_of(replace(flags, num_accelerators=wanted.num_accelerators, model=None))
-            sized = record.get("num_accelerators"), record.get("nodes")
-            money, (size, _) = _money(wanted), world_of(of_rl.question.put().task.question.cluster, *sized)
+            size, money = _size_of_rl(of_rl, wanted, flags), _money(wanted)
             found = of_rl.budget(run.steps, days=wanted.days, num_accelerators=size, money=money, progress=progress)
             return files.show(found.document())
         if run.steps is not None:
@@ -146,6 +143,15 @@ def _limits(wanted: BudgetForm, size: int | None) -> Limits:
         money=_money(wanted),
         energy=None if energy is None else parse_quantity(energy, "energy", field="--energy") / JOULES_PER_KWH,
     )
+
+
+def _size_of_rl(asked: AskedAgain, wanted: BudgetForm, flags: QuestionForm) -> int | None:
+    """The accelerators of all RL steps, where they or their nodes are given. Raises InputError."""
+    from shardplan.ask.questions import record_of, world_of
+
+    record = record_of(replace(flags, num_accelerators=wanted.num_accelerators, model=None))
+    size, _ = world_of(asked.question.put().task.question.cluster, record.get("num_accelerators"), record.get("nodes"))
+    return None if size is None else int(size)
 
 
 def _money(wanted: BudgetForm) -> float | None:

@@ -27,7 +27,7 @@ from shardplan.planner.related.forms import plainest, plan_to_take_of
 from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given
-from shardplan.planner.result import Answers, SearchResult, WithoutLibraries
+from shardplan.planner.result import Answers, FewerCounts, SearchResult, WithoutLibraries
 from shardplan.planner.retiming import Retiming, check_number, retime
 from shardplan.planner.robustness import PlanFacts, Tested, Ties, recommended_of, ties_of
 from shardplan.planner.scope import Scope
@@ -81,12 +81,7 @@ def search_question(
     found, fewer = searched(question), None
     search_time = found.search_time
     if not use_all:
-        listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
-        neighbours = Neighbours(question, limited_to(scope, found.survey.space.axes, listed))
-        used, fewer = fewer_that_are_faster(question, min(found.fastest, within), neighbours.time_on)
-        if used is not None:
-            found = searched(question.leaving_idle(used))
-            fewer = replace(fewer, search_time=fewer.search_time + found.search_time)
+        found, fewer = _on_fewer(question, scope, found, within, searched)
     started = time.perf_counter()
     retimes = None if simulate_top is None else partial(retime, most=simulate_top, progress=simulated, stop=stop)
     survey = found.survey.with_prices(found.cells) if found.cells else found.survey
@@ -113,6 +108,19 @@ class _Searched(NamedTuple):
     def fastest(self) -> float:
         """Infinite where no plan is listed. [s]"""
         return self.cells[0].value if self.cells else math.inf
+
+
+def _on_fewer(
+    question: Question, scope: Scope, found: _Searched, within: float, searched: Callable[[Question], _Searched]
+) -> tuple[_Searched, FewerCounts]:
+    """The space of fewer accelerators where these are faster, else what was ``found`` on all; with what was tried."""
+    listed = [cell.tables.family.switches for cell in found.cells] if has_enough_layouts(question) else []
+    neighbours = Neighbours(question, limited_to(scope, found.survey.space.axes, listed))
+    used, fewer = fewer_that_are_faster(question, min(found.fastest, within), neighbours.time_on)
+    if used is None:
+        return found, fewer
+    found = searched(question.leaving_idle(used))
+    return found, replace(fewer, search_time=fewer.search_time + found.search_time)
 
 
 def _result_of(survey: Survey, answers: Found, search_time: float) -> SearchResult:
