@@ -117,6 +117,12 @@ def test_constants_of_another_version_give_way_to_those_of_this_one(name: str, v
     assert not plan_file_from_record(plan_file_record(PlanFile.of(searched()))).has_other_constants
 
 
+@pytest.mark.parametrize("name", ["plans", "tensor-parallel", "fully-sharded"])
+def test_the_example_files_have_the_constants_of_this_version(name: str) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    assert not read_plan_file(examples / f"{name}.json").has_other_constants
+
+
 def test_the_numbers_agree_with_each_other() -> None:
     record = plan_file_record(PlanFile.of(searched()))
     assert record["num_plans_feasible"] <= record["num_plans_evaluated"]

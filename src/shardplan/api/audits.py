@@ -96,11 +96,13 @@ def ask_of_file(  # noqa: PLR0917  # as the function above takes them
     entry: str | None,
     given: Mapping[str, object] | None,
 ) -> Ask:
-    """What is asked of a file and its companions."""
+    """What is asked of a file and its companions. Raises InputError for what is not there."""
     stated = {key: str(value) for key, value in (given or {}).items()}
     if num_accelerators is not None:
         stated["num_accelerators"] = str(num_accelerators)
     first, *others = map(Path, files)
     places = Places(root=None if root is None else Path(root), companions=tuple(others))
     env = dict(env or {})
-    return started(Ask(path=first, env=env, arguments=tuple(arguments), entry=entry, given=stated, places=places))
+    ask = Ask(path=first, env=env, arguments=tuple(arguments), entry=entry, given=stated, places=places)
+    ask.check()
+    return started(ask)

@@ -129,6 +129,7 @@ WRONG = [
     (("sft.yaml", "wrong.yaml"), {}, ("sft.yaml:6", "wrong.yaml:6", "says 2", "says 8")),
     (("sft.yaml", "train.sh"), {}, ("train.sh", "sft.yaml", "script first")),
     (("recipe.py",), {"entry": "gone"}, ("gone", "pretrain")),
+    (("train.sh",), {"entry": "pretrain"}, ("train.sh", "is not Python", "--entry")),
 ]
 
 

@@ -63,7 +63,6 @@ def audit_launch(
     ``stop`` is asked between pieces of work; raises ``SearchStopped`` where it says yes.
     """
     measured, kept = _arguments(observed, keep)
-    ask.places.check(ask.path)
     reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
     asked = put(reading, model, cluster)
     taken = likely(reading, asked, cluster)

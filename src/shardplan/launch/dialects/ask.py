@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from shardplan.base.errors import InputError, ShardplanError, shortened
+from shardplan.base.errors import InputError, ShardplanError, shortened, shown
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, printable, shipped_document
 from shardplan.base.words import folded, guess, joined
@@ -51,6 +51,16 @@ class Ask:
     """What is changed in the files before they are read."""
     started: str = ""
     """How the repository starts the file, where its line gives arguments or variables."""
+
+    def check(self) -> None:
+        """Raises InputError for companions or a root that are not there, and for an entry of what has no functions."""
+        self.places.check(self.path)
+        if self.entry is not None and self.path.suffix.lower() != ".py":
+            raise InputError(
+                f"--entry is {shown(self.entry)}, and {printable(str(self.path))} is not Python",
+                rule="an entry is a function of a configuration in Python",
+                hint="leave --entry out, or give the .py file that has the function",
+            )
 
     def changed(self, document: Document) -> Document:
         """A configuration with what is changed in it."""
