@@ -288,6 +288,11 @@ class Part(NamedTuple):
     """Whether it belongs to the part before, on pages of documentation."""
 
 
+def assumptions_part(texts: Sequence[str], note: str = "") -> Part:
+    """What was taken for granted, where an answer lists it."""
+    return Part("Assumptions", [Bullets(texts, "quiet")], note)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerDocument:
     """An answer."""
@@ -300,7 +305,7 @@ class AnswerDocument:
     """What to do; its first line is the answer in a sentence."""
     parts: Sequence[Part] = ()
     assumptions: Sequence[str] = ()
-    """What was assumed in putting the question; pages show it beneath."""
+    """What was assumed, all in one list; pages show it beneath, and a terminal where it is asked for."""
     table: RowTable | None = None
     """The rows of CSV and data frames."""
     record: Callable[[], Mapping[str, Any]]
