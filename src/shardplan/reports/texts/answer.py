@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from shardplan.estimation.evidence import NearRun
     from shardplan.estimation.question import Question
     from shardplan.inputs.cluster import Cluster
+    from shardplan.inputs.readers.causes import Cause
     from shardplan.planner.result import SearchResult, WithoutLibraries
-    from shardplan.reports.accuracy.causes import Cause
 
 SAME: Final = 5e-4
 """Share of a difference that rounds to 0.0 %."""
