@@ -132,6 +132,8 @@ class Column(NamedTuple):
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
     """Whether it is for pages alone, which have more room than a terminal."""
+    leads: bool = False
+    """Whether pages lead from it to the address of the row."""
     short: str = ""
     """Its title where a row is stacked."""
     record: Callable[[Any], Mapping[str, Any]] | None = None

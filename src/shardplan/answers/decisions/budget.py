@@ -153,7 +153,7 @@ COLUMNS: Final = (
     recorded("stages", stages),
     recorded("assumptions", lambda budget: [*option("assumptions")(budget)]),
     Column("", None, record=lambda _: {}, frame=account_cells),
-    Column("", "plan", lambda budget: plan_text(option("estimate")(budget)), is_text=True, is_wide=True),
+    Column("", "plan", lambda budget: plan_text(option("estimate")(budget)), is_text=True, is_wide=True, leads=True),
 )
 
 

@@ -124,7 +124,7 @@ async def parts(request: Request, **functions: Callable[[Request], Awaitable[Res
 
 def markup_of(blocks: Sequence[Block], address: Address | None = None) -> Markup:
     """Blocks of a document for a template. ``address``: of the rows of tables."""
-    return Markup(blocks_html(blocks, address))  # noqa: S704  # every text in it is escaped
+    return Markup(blocks_html(blocks, address and (lambda row: relative(address(row)))))  # noqa: S704  # every text in it is escaped
 
 
 def shown_parts(parts: Iterable[Part], address: Address | None = None) -> list[tuple[Part, Markup]]:
