@@ -5,6 +5,7 @@ Colours follow the reader's setting; nothing is loaded from elsewhere, and every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import accumulate
@@ -126,8 +127,17 @@ def _phrases(phrases: Phrases) -> str:
 
 def _words(words: Words, tone: str) -> str:
     spans = (Span(words),) if isinstance(words, str) else words
-    texts = [(escape(span.text), span.tone or tone) for span in spans]
+    texts = [(_linked(span.text), span.tone or tone) for span in spans]
     return "".join(f'<span class="{tone}">{text}</span>' if tone else text for text, tone in texts)
+
+
+LINK: Final = re.compile(r"https?://[^\s;,)]+")
+
+
+def _linked(text: str) -> str:
+    """A text with its addresses as links."""
+    address = r'<a href="\g<0>" rel="noreferrer noopener">\g<0></a>'
+    return LINK.sub(address, escape(text))
 
 
 def table_html(table: RowTable, address: Address | None = None) -> str:
