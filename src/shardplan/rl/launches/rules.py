@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
@@ -76,12 +77,24 @@ class Rules:
 
     def work_out(self, of_framework: Callable[[Rules], None]) -> None:
         """All of it, with the rules of its framework. Raises ``InputError`` for what contradicts."""
+        self._refuse_diffusion()
         self._leave_out_unplanned()
         of_framework(self)
         self._lengths()
         self._updates()
         self._micro_batches()
         self._pools()
+
+    def _refuse_diffusion(self) -> None:
+        """Models that denoise: their steps have no answers that are written token by token."""
+        for key in ("diffusion", "model"):
+            value = self.facts.value(key)
+            if value is not None and (key == "diffusion" or _DENOISES.search(str(value).lower())):
+                raise self.refuse(
+                    f"{self.said(key)}: a model that denoises, and does not write its answers token by token",
+                    "a step that is priced has an autoregressive language model",
+                    "describe the update alone: `shardplan estimate`",
+                )
 
     def _leave_out_unplanned(self) -> None:
         """Parts of a step that nothing here prices: one that is has a policy trained in full, and rewards by rule."""
@@ -245,6 +258,8 @@ class Rules:
         self.rl["reference"] = wanted
 
 
+_DENOISES: Final = re.compile(r"diffus|flux[.-]|(?:^|/)(?:llada|dream-|wan2|sd3|hunyuanvideo)")
+"""Names of models that denoise."""
 UNPLANNED: Final[Mapping[str, str]] = {
     "lora": "adapters are trained",
     "reward_model": "a reward model judges on accelerators",
