@@ -442,6 +442,10 @@ def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:
         read(tmp_path, "run.sh", VERL.replace("model.path=Qwen/Qwen3-8B", "model.path=$BASE"))
     assert "BASE" in caught.value.message
     assert "rollout_tp" not in caught.value.message
+    with pytest.raises(OpenStepError) as caught:
+        read(tmp_path, "run.sh", VERL.replace("trainer.nnodes=2", "trainer.nnodes=$NODES"))
+    assert "--gpus" in caught.value.hint
+    assert "nodes=" not in caught.value.hint  # one answer for both
 
 
 def test_a_configuration_with_an_open_accumulation_asks_for_it(tmp_path: Path) -> None:

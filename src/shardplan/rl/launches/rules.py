@@ -89,7 +89,7 @@ class Rules:
         """Models that denoise: their steps have no answers that are written token by token."""
         for key in ("diffusion", "model"):
             value = self.facts.value(key)
-            if value is not None and (key == "diffusion" or _DENOISES.search(str(value).lower())):
+            if (key == "diffusion" and value) or (key == "model" and _DENOISES.search(str(value).lower())):
                 raise self.refuse(
                     f"{self.said(key)}: a model that denoises, and does not write its answers token by token",
                     "a step that is priced has an autoregressive language model",
@@ -202,6 +202,8 @@ class Rules:
         nodes, each = self.number("nodes"), self.number("per_node")
         if nodes and each:
             facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
+        for key in sorted({"nodes", "per_node"} & facts.missing.keys()):
+            facts.miss("num_accelerators", facts.missing[key])
         train = self.needed("num_accelerators")
         apart = self.rl["placement"] not in ("colocated", "partial")
         rollout = self.needed("rollout_accelerators") if apart else train
