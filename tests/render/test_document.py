@@ -125,6 +125,13 @@ def test_html_shows_wide_columns_and_escapes_every_text() -> None:
     assert '<tr class="quiet"><td>b</td><td class="n">-</td>' in text
 
 
+def test_few_rows_of_many_columns_are_columns_of_html() -> None:
+    turned = table_html(TABLE._replace(turned_up_to=2), lambda row: f"/at?{row[1]}" if row[1] else "")
+    assert turned.startswith('<table><thead><tr><td></td><th scope="col" class="n">&lt;a&gt;</th><th')
+    assert '<th scope="row">share</th><td class="n">50%</td><td class="n">-</td>' in turned
+    assert table_html(TABLE._replace(turned_up_to=1)) == table_html(TABLE)
+
+
 def test_a_row_of_html_leads_to_its_address() -> None:
     assert '<td class="n"><a href="/step?a=1&amp;b=2" data-apply>bb</a></td>' in table_html(
         TABLE, lambda row: "/step?a=1&b=2" if row[0] == "b" else ""

@@ -41,7 +41,7 @@ CASES = (
         "--response-tokens to at most 130816", "rl.response_tokens"),
     Bad("prompts above the window", {"prompt_tokens": 200_000}, "131,072", "model's window",
         "--prompt-tokens below 131072", "rl.prompt_tokens"),
-    Bad("prompts that do not divide", {"updates": 5}, "5 optimizer steps", "share the prompts evenly",
+    Bad("prompts that do not divide", {"updates": 5}, "5 equal optimizer steps", "share the prompts evenly",
         "--updates to a divisor of 32", "rl.updates"),
     Bad("heads that do not divide", {"fix": {"rollout.tp": 3}}, "32 heads", "vllm shares heads",
         "--fix rollout.tp=32", "rl.fix"),

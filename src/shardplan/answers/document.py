@@ -161,6 +161,8 @@ class RowTable(NamedTuple):
     """What marks and titles mean, below: each with the title of the column that it explains, or none."""
     stacked_below: int = 0
     """Width of a terminal below which each row is the first column's name with the others one below the other."""
+    turned_up_to: int = 0
+    """Up to so many rows, pages show the rows as columns: many quantities of a few things."""
     narrow: Callable[[Any], tuple[str, str, str]] | None = None
     """A row in two lines, for a terminal that is too narrow for the table: name and value, and below them the rest."""
 

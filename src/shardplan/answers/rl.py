@@ -18,7 +18,7 @@ from shardplan.answers.document import (
 from shardplan.answers.plans import asked_record, plan_record, plan_text, whole_percent
 from shardplan.base.units import format_bytes, format_time, short_count
 from shardplan.plotting.chart import GREY, IDLE, PALETTE, Axis, Chart, Panel, Series
-from shardplan.reports.texts.answer import sentence, signed_percent
+from shardplan.reports.texts.answer import cluster_words, longer_or_shorter, sentence
 from shardplan.rl.accuracy import band_of, nearest
 from shardplan.rl.memory import PhaseMemory, phase_memory
 from shardplan.rl.observed import MeasuredPart
@@ -184,7 +184,7 @@ def task_record(task: RlTask) -> dict[str, Any]:
 def rl_head(task: RlTask, given: Sequence[str]) -> list[Line]:
     """What was asked."""
     question, answers = task.question, task.answers
-    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.name} ({question.cluster.name})"
+    where = f"{question.num_accelerators:,} x {question.cluster.accelerator.name} ({cluster_words(question)})"
     if task.rollout_cluster is not None:
         where += (
             f", generation on {task.num_rollout or 0:,} x {task.generating.accelerator.name} ({task.generating.name})"
@@ -230,8 +230,8 @@ def _why(result: RlResult, best: RlPlan) -> str:
 def _move(other: Move, best: RlPlan) -> str:
     """A node moved from one pool to the other."""
     moved = other.num_train - best.num_train
-    change = other.step_time / best.step_time - 1
-    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {signed_percent(change, 0)}"
+    change = longer_or_shorter(best.step_time, other.step_time)
+    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {change}"
 
 
 def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:

@@ -133,9 +133,24 @@ def _words(words: Words, tone: str) -> str:
 def table_html(table: RowTable, address: Address | None = None) -> str:
     """All columns that are shown, those for pages alone too; the last of these leads to the row's address."""
     columns = [column for column in table.columns if column.title is not None]
+    if len(table.rows) <= table.turned_up_to:
+        return _turned(columns, table, address)
     head = "".join(map(_title, columns))
     rows = "".join(_row(columns, table, row, address) for row in table.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _turned(columns: Sequence[Column], table: RowTable, address: Address | None) -> str:
+    """Rows as columns under the text of the first column; each of the others is a line."""
+    first, *others = columns
+    head = "".join(f'<th scope="col" class="n">{escape(first.cell(row))}</th>' for row in table.rows)
+    lines = []
+    for column in others:
+        where = [address(row) if address is not None and column is columns[-1] else "" for row in table.rows]
+        kind = "wrap" if column.is_text else "n"
+        cells = (f'<td class="{kind}">{_cell(column, row, to)}</td>' for row, to in zip(table.rows, where, strict=True))
+        lines.append(f'<tr><th scope="row">{escape(column.title or "")}</th>{"".join(cells)}</tr>')
+    return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _title(column: Column) -> str:

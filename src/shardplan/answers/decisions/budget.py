@@ -147,6 +147,8 @@ COLUMNS: Final = (
 )
 
 
+MOST_BESIDE: Final = 4
+"""Clusters whose costs are columns next to each other on pages."""
 HINT: Final = Line(
     "--assumptions lists every default that was taken, with its source.", tone="quiet", indent=0, only="terminal"
 )
@@ -156,7 +158,7 @@ def budget_document(budgets: Sequence[ClusterBudget], *, states_assumptions: boo
     """The whole answer. ``states_assumptions``: with everything that was assumed."""
     runs = [each for each in budgets if each.option is not None]
     options = [each.option for each in budgets if each.option is not None]
-    table = RowTable(runs, COLUMNS)
+    table = RowTable(runs, COLUMNS, turned_up_to=MOST_BESIDE)
     hint = [] if states_assumptions else [HINT]
     parts = [*_parts(table, options, states_assumptions=states_assumptions)] if options else []
     if parts:

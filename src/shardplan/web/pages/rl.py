@@ -25,6 +25,7 @@ from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
+from shardplan.reports.texts.answer import longer_or_shorter
 from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.programs import FRAMEWORKS, backends
@@ -285,13 +286,13 @@ def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
 
 def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, str, str]]:
     """A node moved to the other pool, each way: the split, its step, the change and the page of it."""
+    before = found.plans[0].step_time
     for move in found.moves:
         question = asked.question.with_values(gpus=str(move.num_train))
         values = {**asked.values, "generating": str(move.num_rollout), "sizes": ""}
-        change = move.step_time / found.plans[0].step_time - 1
         split = f"{move.num_train:,} + {move.num_rollout:,}"
         there = PageRlQuestion(question=question, values=values).address()
-        yield split, format_time(move.step_time), f"{100 * change:+.0f} %", there
+        yield split, format_time(move.step_time), longer_or_shorter(before, move.step_time), there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:

@@ -15,7 +15,7 @@ from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.estimation.evidence import NearRun
-from shardplan.reports.accuracy.causes import Subject
+from shardplan.inputs.readers.causes import Subject
 from shardplan.reports.accuracy.known_runs import KnownRun, Quantity, RunAccount
 from shardplan.reports.texts.answer import near_words, signed_percent
 from shardplan.reports.texts.plan import plan_words
