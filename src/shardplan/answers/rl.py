@@ -173,6 +173,7 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "rollout_cluster": task.generating.name,
         "rollout_precision": task.rollout_precision,
         "cache_precision": task.cache_precision,
+        "speculative": task.drafter,
         "drafts": task.drafts,
         "staleness": task.staleness,
         "transfer": task.transfer,
