@@ -285,8 +285,8 @@ def test_degrees_with_which_plans_only_compute_too_long_are_left_out_before_all_
     for table in tables:
         plans, _ = listed(table)
         of_table = [plans.plan(table.tables, index) for index in range(len(plans))]
-        fast = outcomes(question, table.tables, plans).step_time <= within
-        assert {plan for plan, kept in zip(of_table, fast, strict=True) if kept} <= left
+        is_fast = outcomes(question, table.tables, plans).step_time <= within
+        assert {plan for plan, kept in zip(of_table, is_fast, strict=True) if kept} <= left
         left -= {*of_table}
     assert not left
 
