@@ -12,7 +12,8 @@ from shardplan.calibrate.errors import sweeps_of
 from shardplan.calibrate.predict import Prediction
 from shardplan.calibrate.runs.rows import shipped_runs
 from shardplan.calibrate.validate import Validation, validate_runs
-from shardplan.reports.accuracy.causes import Subject, cause_of, known_causes
+from shardplan.inputs.readers.causes import Subject, known_causes
+from shardplan.reports.accuracy.causes import cause_of
 from shardplan.reports.accuracy.record import Accuracy
 from shardplan.reports.accuracy.shortfalls import causes, causes_of_order
 

@@ -271,7 +271,9 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         time_to_train=time,
         money=_money(question, time),
         not_measured=sure.not_measured,
-        evidence=nearest_runs(question, known.features, plan),
+        evidence=nearest_runs(
+            question, known.features, plan, has_room=bool(peak_memory * sure_memory.high <= question.usable_memory)
+        ),
         num_accelerators_idle=question.num_idle,
     )
 
@@ -282,10 +284,15 @@ def _money(question: Question, time: float | None) -> float | None:
     return None if time is None or price is None else time / SECONDS_PER_HOUR * question.num_given * price
 
 
-def nearest_runs(question: Question, features: Features, plan: Plan, number: int = NUM_NEAREST) -> tuple[NearRun, ...]:
-    """The measured runs nearest to a question of these ``features`` with ``plan``, those of a given profile too."""
+def nearest_runs(
+    question: Question, features: Features, plan: Plan, number: int = NUM_NEAREST, *, has_room: bool
+) -> tuple[NearRun, ...]:
+    """The measured runs nearest to a question of these ``features`` with ``plan``, those of a given profile too.
+
+    ``has_room``: as of ``near_runs``.
+    """
     own = () if question.given_profile is None else question.given_profile.left_out_errors
-    return near_runs(features._replace(plan=plan), shipped_errors("time").table, own, number)
+    return near_runs(features._replace(plan=plan), shipped_errors("time").table, own, number, has_room=has_room)
 
 
 def _reason(priced: PricedPlan) -> str | None:

@@ -17,7 +17,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from shardplan.base.fields import dataclass, in_files
 from shardplan.inputs.plan import Plan, plan_summary, recompute_modules
+from shardplan.inputs.readers.causes import slowed_by_full_memory
 from shardplan.inputs.readers.residuals import Features, Residual
 from shardplan.inputs.sharding import kinds_that
 
@@ -195,6 +196,11 @@ class KnownRuns:
         self._terms: dict[tuple[int, float], NDArray[np.float64]] = {}
         self._timed = [place for place, run in enumerate(runs) if run.measured_step_time and run.predicted_step_time]
 
+    @cached_property
+    def slowed_by_full_memory(self) -> set[str]:
+        """Published runs among them that were slow only because their memory was nearly full."""
+        return {run.id for run in self.runs if slowed_by_full_memory(run.id)}
+
     def terms(self, asked: Features, names: tuple[str, ...] = ALL) -> NDArray[np.float64]:
         """Squared distance of every run from ``asked``, a column for each respect."""
         places = _places(names)
@@ -286,12 +292,22 @@ class NearRun:
 
 
 def near_runs(
-    asked: Features, published: KnownRuns, own: Sequence[Residual] = (), number: int = NUM_NEAREST
+    asked: Features,
+    published: KnownRuns,
+    own: Sequence[Residual] = (),
+    number: int = NUM_NEAREST,
+    *,
+    has_room: bool = False,
 ) -> tuple[NearRun, ...]:
-    """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name."""
-    named = {run.id for run in own}
+    """The runs nearest to ``asked``, of ``published`` ones and of a profile's ``own``, which replace those by name.
+
+    ``has_room``: the plan has room in memory, so that published runs that were slow for want of it say nothing of it.
+    """
+    without = {run.id for run in own}
+    if has_room:
+        without |= published.slowed_by_full_memory
     found = KnownRuns(own).nearest(asked, number, without=set()) if own else []
-    found += published.nearest(asked, number, without=named)
+    found += published.nearest(asked, number, without=without)
     return tuple(_near_run(*each) for each in sorted(found, key=lambda each: each[0])[:number])
 
 

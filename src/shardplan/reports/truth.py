@@ -120,7 +120,7 @@ def truth_of(question: Question, estimate: Estimate, simulation: SimulatedPlan |
     return TruthLine(
         estimate=estimate,
         simulation=simulation or simulation_of(question, estimate.plan),
-        near=nearest_runs(question, features_of(question), estimate.plan, NUM_NEAR),
+        near=nearest_runs(question, features_of(question), estimate.plan, NUM_NEAR, has_room=estimate.has_headroom),
     )
 
 

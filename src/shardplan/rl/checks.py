@@ -99,8 +99,9 @@ def _refusals(task: RlTask) -> Iterator[InputError]:
         heads = " and ".join(f"{each:,}" for each in dict.fromkeys(setting.heads))
         pairs = " and ".join(f"{each:,}" for each in dict.fromkeys(setting.kv_heads))
         yield InputError(
-            f"--fix rollout.tp={tp}, and {model.name} has {heads} heads"
-            + f", {pairs} of keys and values" * bool(pairs),
+            f"--fix rollout.tp={tp} does not divide the {heads} heads"
+            + f", {pairs} of keys and values," * bool(pairs)
+            + f" of {model.name} into equal parts",
             rule=f"{task.engine} shares heads and widths evenly by rollout.tp",
             hint=f"set --fix rollout.tp={good[-1]}; {', '.join(good)} are possible",
         )

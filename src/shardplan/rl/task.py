@@ -186,7 +186,7 @@ def check_updates(prompts: int, samples: int, updates: int) -> None:
     """Refuses optimizer steps that cannot share the answers. Raises ``InputError``."""
     if prompts % updates:
         raise InputError(
-            f"{prompts:,} prompts of {samples:,} answers in {updates:,} optimizer steps",
+            f"{prompts:,} prompts of {samples:,} answers do not divide evenly into {updates:,} optimizer steps",
             rule="optimizer steps share the prompts evenly",
             hint=f"set --updates to a divisor of {prompts}",
         )

@@ -18,8 +18,9 @@ from shardplan.calibrate.errors import UNSTATED, Errors, errors_of_each, grouped
 from shardplan.calibrate.predict import Prediction, ask_all, predict
 from shardplan.calibrate.runs.rows import MeasuredRun, shipped_runs
 from shardplan.estimation.estimate import Estimate, estimate_plan
+from shardplan.inputs.readers.causes import Cause, Subject
 from shardplan.inputs.readers.residuals import CONTRADICTORY_MEMORY, Residual, read_residuals
-from shardplan.reports.accuracy.causes import Cause, Subject, cause_of
+from shardplan.reports.accuracy.causes import cause_of
 
 Quantity = Literal["step_time", "peak_memory", "fits"]
 """What is predicted and was measured; ``fits``: needed over usable memory, against how the run ended."""

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from shardplan.calibrate.errors import FAR, Errors, Misordered, Sweep, errors_of, errors_of_each, grouped, sweeps_of
 from shardplan.calibrate.predict import Prediction
 from shardplan.calibrate.validate import Validation
-from shardplan.reports.accuracy.causes import Cause, Subject, cause_of, known_causes
+from shardplan.inputs.readers.causes import Cause, Subject, known_causes
+from shardplan.reports.accuracy.causes import cause_of
 from shardplan.reports.accuracy.record import Accuracy, Ratio, Sides, described
 from shardplan.reports.accuracy.targets import (
     Target,

@@ -42,7 +42,8 @@ def _verl(own: Rules) -> None:
         tokens = own.number("tokens_per_accelerator") * (own.number("cp") or 1)
         facts.derive("pack_tokens", tokens, "ppo_max_token_len_per_gpu x context-parallel ranks")
     elif not own.number("micro_answers"):
-        total, world = own.number("micro_total"), own.number("nodes") * own.number("per_node")
+        total = own.number("micro_total")
+        world = own.number("num_accelerators") or own.number("nodes") * own.number("per_node")
         ranks = [own.number(key) or 1 for key in ("cp", "tp", "pp")]
         shared = world // (ranks[0] * ranks[1] * ranks[2])
         if total and shared and total % shared == 0:
