@@ -44,6 +44,8 @@ class ProgramFacts(NamedTuple):
     """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
     fresh_bytes: float = 0.0
     """Of a trained parameter that leave for memory of the host that is new each time, where engines share it."""
+    fused_loss: bool = False
+    """Whether log-probabilities of 16-bit logits are one kernel, forward and backward."""
     loops: bool = False
     """Whether the optimizer goes through the tensors one by one."""
 
