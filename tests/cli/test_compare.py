@@ -55,6 +55,11 @@ def test_the_recommended_plan_is_one_to_compare(folder: Path) -> None:
     assert "the file recommends none" in told
 
 
+def test_what_a_plan_leaves_to_its_software_is_what_that_does(folder: Path) -> None:
+    rows = answer("compare", folder / "A.json", folder / "plans.json", "--pick", "1,1")["rows"]
+    assert all(None not in row["values"] and "-" not in row["values"] for row in rows if row["name"] == "cuda_graphs")
+
+
 def test_terms_are_those_of_the_files(folder: Path) -> None:
     record = answer("compare", folder / "A.json", folder / "B.json")
     step = next(row for row in record["rows"] if row["name"] == "step_time")

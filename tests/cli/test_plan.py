@@ -22,6 +22,12 @@ CONTRACT = {
 }  # fmt: skip
 
 
+def test_more_than_the_largest_known_cluster_is_said_in_the_head() -> None:
+    workstations = ("estimate", "llama-3.2-1b", "--cluster", "workstation-4x4090", "--gpus")
+    assert "workstation-4x4090 (largest known: 4)" in unwrapped(run(*workstations, 8).stdout)
+    assert "largest known" not in run(*workstations, 4).stdout
+
+
 def test_the_plan_file_is_complete() -> None:
     record = answer("plan", *SMALL, *FEW)
     assert {"schema", "model", "cluster", "job", "plans"} <= record.keys()

@@ -40,6 +40,7 @@ from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.points import families
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.bounds import ROUNDING, least_by_software, least_shares
+from shardplan.planner.pruning.computing import Computed, FastEnough
 from shardplan.planner.related.forms import plainest
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
@@ -261,6 +262,22 @@ def test_bounds_of_other_software_are_below_all_its_plans(*, moe: bool, data: st
             continue
         bound = least_by_software(first.whole_family, **least_shares(first, each))
         check_bound(question, each.family, bound)
+
+
+@few(6, suppress_health_check=SLOW)
+@given(moe=st.booleans(), data=st.data())
+def test_plans_under_all_software_are_kept_unless_they_compute_too_long(*, moe: bool, data: st.DataObject) -> None:
+    question, limit = data.draw(asked(moe=moe, most=8)), data.draw(limited(moe=moe))
+    space = declared(question, limit)
+    every = {plan for family in families(question, space, Counter()) for plan in plans_of(family)}
+    times = {each.plan: each.step_time for each in price_plans(question, [*every])}
+    for within in {*sorted(times.values())[:: max(len(times) // 3, 1)]}:
+        kept = {
+            plan
+            for family in families(question, space, Counter(), FastEnough(within, Computed()))
+            for plan in plans_of(family)
+        }
+        assert {plan for plan, time in times.items() if time <= within} <= kept <= every
 
 
 def check_bound(question: Question, family: Family, bound: Any) -> None:

@@ -36,7 +36,7 @@ TABLE = RowTable(
         Column("share", "share", lambda row: row[1], "{:.0%}".format),
         Column("", "", lambda row: row[1], bar=Bar(4)),
         Column("", "", lambda row: -(row[1] or 0.0), bar=Bar(4, is_centred=True)),
-        Column("", "in words", lambda row: row[0] * 2, is_wide=True),
+        Column("", "in words", lambda row: row[0] * 2, is_wide=True, leads=True),
         Column(
             "", None, lambda row: row[1], record=lambda value: {"full": [value]}, frame=lambda value: {"cell": value}
         ),
@@ -123,6 +123,13 @@ def test_html_shows_wide_columns_and_escapes_every_text() -> None:
     assert '<td class="n">&lt;a&gt;&lt;a&gt;</td>' in text
     assert "<a>" not in text
     assert '<tr class="quiet"><td>b</td><td class="n">-</td>' in text
+
+
+def test_few_rows_of_many_columns_are_columns_of_html() -> None:
+    turned = table_html(TABLE._replace(turned_up_to=2), lambda row: f"/at?{row[1]}" if row[1] else "")
+    assert turned.startswith('<table><thead><tr><td></td><th scope="col" class="n">&lt;a&gt;</th><th')
+    assert '<th scope="row">share</th><td class="n">50%</td><td class="n">-</td>' in turned
+    assert table_html(TABLE._replace(turned_up_to=1)) == table_html(TABLE)
 
 
 def test_a_row_of_html_leads_to_its_address() -> None:

@@ -1,7 +1,8 @@
 """Ten questions, each answered by commands, pages and the record: no figure is shown twice with different values.
 
 A figure is a name that people read (a term of the step, a part of memory, MFU, the bubble, the error of a run) with the
-value behind it. One fixture asks everything that there is to ask of a question.
+value behind it, or a cell of a table under such a name. One fixture asks everything that there is to ask of a question:
+its launch script is exported and audited too, and of every decision the plan of the question is looked at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from html import unescape
 from typing import Final
+from urllib.parse import parse_qsl
 
 import pytest
 from starlette.testclient import TestClient
@@ -46,9 +48,46 @@ NAMED: Final = ("predicted", "simulated", "80 % band", "with your own runs", "MF
 NAMES: Final = (*TERMS_OF_A_STEP, *MEMORY, *NAMED)
 
 
+TITLED: Final = {"step": "predicted [time]", "MFU": "MFU [%]", "band": "80 % band [time]"}
+"""Figures by the titles of columns."""
+DECISIONS: Final = {
+    "scale": "sizes={gpus},{twice}",
+    "pareto_sizes": "sizes={gpus},{twice}&price=2",
+    "vary": "over=precision&values=bf16",
+    "whatif": "change.1=inter_node_latency&to.1=9us",
+    "pareto": "",
+    "sensitivity": "factor=1.5",
+    "budget": "budget_tokens=1T",
+}
+"""What is asked of each, so that few searches are needed."""
+SAID: Final = re.compile(f"({NUMBER}) before,|; ({NUMBER}) a step|the plan to take has ({NUMBER})")
+"""The step of the plan to take in sentences of decisions, and in that of an export."""
+
+WHOLE: Final = ("plan", "estimate", "simulate", "/answer", "/step/answer", "/audit/answer")
+"""Answers about one plan alone."""
+SILENT: Final = {"decide pareto", "decide sensitivity"}
+"""They may be about other plans than the one to take."""
+
+
+def cells(page: str, plan: str) -> Iterator[tuple[str, str]]:
+    """Figures of a plan in the rows of tables, or the columns of turned ones, that state it in words."""
+    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+        rows = [[_words(cell) for cell in re.findall(r"<t[dh].*?</t[dh]>", row)] for row in table.split("</tr>")]
+        for row in (row for row in rows if plan in row):
+            is_turned, place = row[0] == "plan", row.index(plan)
+            named = [(each[0], each[place]) for each in rows if each] if is_turned else zip(rows[0], row, strict=True)
+            yield from ((TITLED[title], value) for title, value in named if title in TITLED)
+    if said := SAID.search(_words(page)):
+        yield "predicted [time]", said[said.lastindex or 0]
+
+
+def _words(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
 def figures(text: str) -> Iterator[tuple[str, str]]:
     """Every named figure of a text or a page; times, shares and bytes of one name are figures of their own."""
-    flat = " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
+    flat = _words(text)
     for name in NAMES:
         for start in re.finditer(rf"(?<![\w-]){re.escape(name)}(?![\w-])", flat, re.IGNORECASE):
             found = VALUE.match(flat, start.end())
@@ -58,10 +97,10 @@ def figures(text: str) -> Iterator[tuple[str, str]]:
                     yield f"{name} [{'bytes' if unit.endswith('B') else '%' if unit == '%' else 'time'}]", value
 
 
-@pytest.fixture(scope="module", params=QUESTIONS, ids=[f"{n}-{each[0]}" for n, each in enumerate(QUESTIONS)])
+@pytest.fixture(scope="module", params=enumerate(QUESTIONS), ids=[f"{n}-{each[0]}" for n, each in enumerate(QUESTIONS)])
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Everything that is said of the plan to take: by name of the command or the page."""
-    model, cluster, gpus, limits = request.param
+    place, (model, cluster, gpus, limits) = request.param
     locks = {**FEW, **limits}
     limit = [part for name, value in locks.items() for part in ("--limit", f"{name}={value}")]
     file = tmp_path_factory.mktemp("story") / "plans.json"
@@ -73,19 +112,31 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     asked = {"model": model, "cluster": cluster, "gpus": str(gpus)}
     query = asked | {f"{LOCK}{name}": value for name, value in locks.items()}
     with TestClient(create_app(ServerSettings()), base_url=HOST) as client:
-        for path in ("/answer", "/step/answer"):
+        for path in ("/answer", "/step/answer", "/export/answer"):
             page = client.get(path, params=query)
             assert page.status_code == 200, page.text[:500]
             texts[path] = page.text
+        script = re.search(r"<pre[^>]*>(#!/bin/bash.*?)</pre>", texts["/export/answer"], re.DOTALL)
+        if script:
+            posted = {"script": unescape(script[1]), "audit_cluster": cluster}
+            texts["/audit/answer"] = client.post("/audit/answer", data=posted).text
+        for name, values in [*DECISIONS.items()][place % 4 :: 4]:
+            own = dict(parse_qsl(values.format(gpus=gpus, twice=2 * gpus)))
+            texts[f"decide {name}"] = client.get("/decide/answer", params=query | own | {"decide": name}).text
     return texts
 
 
 def test_no_figure_is_shown_twice_with_different_values(shown: dict[str, str]) -> None:
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    exported = re.search(r": ([^:]+?); \S+ \S+ a step", _words(shown["/export/answer"]))
+    assert exported
     for where, text in shown.items():
-        for name, value in figures(text):
+        found = figures(text) if where in WHOLE else cells(text, exported[1])
+        for name, value in found:
             values[name][value].add(where)
     assert {name: dict(found) for name, found in values.items() if len(found) > 1} == {}
+    (step,) = values["predicted [time]"].values()
+    assert {name for name in shown if name not in WHOLE} - SILENT <= step
     several = [name for name, found in values.items() if len(set.union(*found.values())) > 1]
     assert len(several) >= 10  # terms, parts of memory, band and MFU are read on pages and in texts
 

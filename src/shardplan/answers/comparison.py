@@ -29,7 +29,7 @@ from shardplan.estimation.parts.terms import MEMORY, term_label
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.inputs.software import Software
+from shardplan.inputs.software import CHOSEN, Software
 from shardplan.reports.breakdown import step_split
 from shardplan.reports.plan_file import Pick, PlanFile
 from shardplan.reports.texts.answer import percent
@@ -158,8 +158,7 @@ def _rows(sides: Sequence[Side], estimates: Sequence[Estimate]) -> Iterator[Row]
     yield from _question_rows(sides)
     # Every field of the plans, and what follows from them
     for field in fields(Plan):
-        values = [getattr(e.plan, field.name) for e in estimates]
-        yield _row("plan", field.name, "text", [field_text(value) for value in values])
+        yield _row("plan", field.name, "text", [field_text(_in_effect(side, field.name)) for side in sides])
     yield _row("plan", "dp", "text", [str(e.dp) for e in estimates])
     yield _row("plan", "num_microbatches", "text", [str(e.num_microbatches) for e in estimates], "micro-batches")
     # Step time and its terms, largest on any side first
@@ -179,6 +178,12 @@ def _rows(sides: Sequence[Side], estimates: Sequence[Estimate]) -> Iterator[Row]
         sent = [e.communication.get(dimension, {}).get(tier, 0.0) for e in estimates]
         if any(sent):
             yield _row("communication", f"{dimension}.{tier}", "bytes", sent, f"{dimension} over {tier}")
+
+
+def _in_effect(side: Side, name: str) -> object:
+    """A field of the plan; where it leaves it to the software of the question, that one's."""
+    value, software = getattr(side.estimate.plan, name), side.file.question.job.software
+    return getattr(software, name) if value is None and name in CHOSEN else value
 
 
 def _question_rows(sides: Sequence[Side]) -> Iterator[Row]:

@@ -132,6 +132,8 @@ class Column(NamedTuple):
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
     """Whether it is for pages alone, which have more room than a terminal."""
+    leads: bool = False
+    """Whether pages lead from it to the address of the row."""
     short: str = ""
     """Its title where a row is stacked."""
     record: Callable[[Any], Mapping[str, Any]] | None = None
@@ -161,6 +163,8 @@ class RowTable(NamedTuple):
     """What marks and titles mean, below: each with the title of the column that it explains, or none."""
     stacked_below: int = 0
     """Width of a terminal below which each row is the first column's name with the others one below the other."""
+    turned_up_to: int = 0
+    """Up to so many rows, pages show the rows as columns: many quantities of a few things."""
     narrow: Callable[[Any], tuple[str, str, str]] | None = None
     """A row in two lines, for a terminal that is too narrow for the table: name and value, and below them the rest."""
 
@@ -286,6 +290,11 @@ class Part(NamedTuple):
     """Whether it belongs to the part before, on pages of documentation."""
 
 
+def assumptions_part(texts: Sequence[str], note: str = "") -> Part:
+    """What was taken for granted, where an answer lists it."""
+    return Part("Assumptions", [Bullets(texts, "quiet")], note)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerDocument:
     """An answer."""
@@ -298,7 +307,7 @@ class AnswerDocument:
     """What to do; its first line is the answer in a sentence."""
     parts: Sequence[Part] = ()
     assumptions: Sequence[str] = ()
-    """What was assumed in putting the question; pages show it beneath."""
+    """What was assumed, all in one list; pages show it beneath, and a terminal where it is asked for."""
     table: RowTable | None = None
     """The rows of CSV and data frames."""
     record: Callable[[], Mapping[str, Any]]

@@ -160,7 +160,7 @@ class StepForm:
     times: Path | None = asked("Simulate a case with times of its own, not a plan.", metavar="FILE")
     pick: PickField = None
     schedule: str | None = asked(
-        "Schedule in place of the plan's: a name that `shardplan schedules` lists, or a PyTorch schedule file.",
+        "Schedule in place of the plan's: a name that `shardplan schedules` lists, a PyTorch schedule file, or all.",
         metavar="NAME|FILE.csv",
         in_json=InJson("Pipeline schedule in place of the plan's."),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from shardplan.inputs.routing import MOST_RATIO
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
     from shardplan.estimation.question import Question
+    from shardplan.inputs.plan import Plan
     from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.exchanges import Replicas
     from shardplan.simulation.measured.answer import MeasuredAnswer
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from shardplan.simulation.step import Disturbance
     from shardplan.simulation.timeline import StepTimeline
 
+ALL_SCHEDULES = "all"
+"""In place of the name of a schedule."""
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
 
@@ -118,6 +122,15 @@ def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
     return read_case(flags.times).load()
 
 
+def _picked(file: Path, flags: StepForm) -> tuple[Question, Plan]:
+    """The question of a plan file, and the plan of it that is meant. Raises InputError."""
+    from shardplan.cli.question import picked_from
+    from shardplan.reports.plan_file import read_plan_file
+
+    found = read_plan_file(file)
+    return found.question, picked_from(found, flags.pick).plan
+
+
 def _plan_of_file(
     file: Path,
     flags: StepForm,
@@ -127,16 +140,13 @@ def _plan_of_file(
     expert_imbalance: float | None = None,
 ) -> SimulatedPlan:
     """Simulates a plan of a plan file. Raises InputError."""
-    from shardplan.cli.question import picked_from
-    from shardplan.reports.plan_file import read_plan_file
     from shardplan.simulation.case import schedule_named
     from shardplan.simulation.exchanges import ALONE
     from shardplan.simulation.plan import read_stage_times, simulate_plan
 
-    found = read_plan_file(file)
-    plan = picked_from(found, flags.pick).plan
+    question, plan = _picked(file, flags)
     return simulate_plan(
-        found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
+        question if expert_imbalance is None else _imbalanced(question, expert_imbalance),
         plan,
         schedule_named(plan.effective_schedule if flags.schedule is None else flags.schedule),
         times=None if flags.stages is None else read_stage_times(flags.stages, plan.pp * plan.vp),
@@ -251,6 +261,8 @@ def _plan(
     if flags.stages is not None:
         _refuse_imbalance("--stages", uneven)
     imbalance = None if uneven is None else number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
+    if flags.schedule == ALL_SCHEDULES:
+        return _schedules(file, flags, drawings, disturbance=disturbance, replicas=replicas)
     simulated = _plan_of_file(file, flags, disturbance, replicas=replicas, expert_imbalance=imbalance)
     from shardplan.answers.timeline import simulated_plan_document
     from shardplan.simulation.plan import timeline_of
@@ -258,6 +270,25 @@ def _plan(
     shown = timeline_of(simulated)
     _draw(shown, drawings)
     return simulated_plan_document(simulated, shown, drawings.written)
+
+
+def _schedules(
+    file: Path, flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas
+) -> AnswerDocument:
+    """Simulates a plan under every schedule. Raises InputError where one is needed."""
+    given = next((f"--{name}" for name in drawings.others if drawings.wants(name)), None)
+    if given is not None or flags.stages is not None:
+        flag = given or "--stages"
+        raise InputError(
+            f"--schedule all is given with {flag}", rule=f"{flag} is about one schedule", hint=f"leave {flag} out"
+        )
+    from shardplan.answers.step import schedules_document
+    from shardplan.simulation.plan import simulate_plan
+    from shardplan.simulation.schedules import compared_schedules
+
+    question, plan = _picked(file, flags)
+    simulated = partial(simulate_plan, question, disturbance=disturbance, replicas=replicas)
+    return schedules_document(compared_schedules(plan, simulated))
 
 
 def _draw(step: StepTimeline, files: AnswerFiles) -> None:

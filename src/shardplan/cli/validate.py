@@ -39,6 +39,7 @@ ByFlag = Annotated[
     ),
 ]
 RlFlag = Annotated[bool, flag("The published steps of reinforcement learning, in place of training runs.")]
+RunFlag = Annotated[str | None, flag("One published run in full, with the reasons for its error.", metavar="NAME")]
 HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 
 
@@ -50,6 +51,7 @@ def validate(
     by: ByFlag = "family",
     profile: ProfileField = None,
     rl: RlFlag = False,
+    run: RunFlag = None,
     html: HtmlFlag = None,
 ) -> int:
     """Compare predictions with measured runs.
@@ -65,6 +67,8 @@ def validate(
     page.check(runs, profile, other=target)
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
+    if run is not None:
+        return show_document(_run_document(run, runs or profile or html or ("--rl" if rl else None)), target)
     if rl or _has_rl_steps(runs):
         return show_document(_rl_document(runs, by, profile or html), target)
     found, constants, generation = _validation(runs, profile)
@@ -79,6 +83,18 @@ def validate(
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     return show_document(document, target)
+
+
+def _run_document(run: str, refused: str | None) -> AnswerDocument:
+    """A published run in full. Raises ``InputError``."""
+    from shardplan.answers.known_runs import run_document
+    from shardplan.reports.accuracy.known_runs import account_of
+
+    if refused is not None:
+        raise InputError(
+            f"--run is given with {refused}", rule="--run shows one published run", hint=f"leave {refused} out"
+        )
+    return run_document(account_of(run))
 
 
 def _has_rl_steps(runs: str | None) -> bool:

@@ -272,7 +272,7 @@ def _answer_of(priced: PricedPlan, known: _Known) -> Estimate:
         money=_money(question, time),
         not_measured=sure.not_measured,
         evidence=nearest_runs(
-            question, known.features, plan, has_room=peak_memory * sure_memory.high <= float(question.usable_memory)
+            question, known.features, plan, has_room=bool(peak_memory * sure_memory.high <= question.usable_memory)
         ),
         num_accelerators_idle=question.num_idle,
     )

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial, reduce
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,27 +21,23 @@ from shardplan.physics.schedules.registry import INTERLEAVED, load_schedule
 from shardplan.planner.family import Family, Points, ShardingPair, SoftwarePart, degrees_at
 from shardplan.planner.grid import LAYERS, MODULES, NEEDS, SCHEDULED, SHARDING, PointGrid, alternatives
 from shardplan.planner.masks import EVERYWHERE, Masks, SortedRules, degrees_of_chunks
-from shardplan.planner.pruning.computing import NearPlans
+from shardplan.planner.pruning.computing import EVERY, FastEnough, NearPlans
 from shardplan.planner.software import has_same_plans, joined_parts, keeps_as_much, without_worse
 from shardplan.planner.space import GRID, Space
 
 Recomputation = tuple[str, int | None]
 
-MOST_SOFTWARE: Final = 4
-"""Combinations of software up to which computation is bounded under each: with more, the bound takes longer than it
-saves (gpt-oss-120b on 58,644 A100 has 48)."""
 BY_SOFTWARE = "some software of the framework runs the plan"
 
 
-def families(question: Question, space: Space, rejected: Counter[str], within: float = math.inf) -> Iterator[Family]:
+def families(question: Question, space: Space, rejected: Counter[str], fast: FastEnough = EVERY) -> Iterator[Family]:
     """All valid plans of ``space``; ``rejected`` is filled with the number of others by the rule they break.
 
-    ``within``: plans that compute for longer may be left out, and are not counted. [s]
+    ``fast``: plans that compute for longer may be left out, and are not counted.
     """
     chosen = space.chosen()
     decided = {name for software in chosen for name in software} if len(chosen) > 1 else set()
     rules = SortedRules.of([rule for rule in space.rules if decided.isdisjoint(rule.reads)])
-    within = within if len(chosen) <= MOST_SOFTWARE else math.inf
     own = [rule for rule in space.rules if not decided.isdisjoint(rule.reads)]
     for switches in space.switches():
         draft = _Draft(
@@ -50,7 +46,7 @@ def families(question: Question, space: Space, rejected: Counter[str], within: f
             switches=switches,
             rejected=rejected,
             rules=rules,
-            near=NearPlans(question, [switches | software for software in chosen], within),
+            near=NearPlans(question, [switches | software for software in chosen], fast),
         )
         family = draft.family()
         if family is not None and len(chosen) == 1:

@@ -30,6 +30,7 @@ from shardplan.planner.family import Family, KnownPipelines
 from shardplan.planner.points import families
 from shardplan.planner.pricing.pieces import FASTEST, Objective
 from shardplan.planner.pricing.tables import Tables, tables_of
+from shardplan.planner.pruning.computing import EVERY, FastEnough
 from shardplan.planner.pruning.pruned import Pruned, PrunedFamily, counted, pruned_families, tables_of_pruned
 from shardplan.planner.ranking import Cell, best_cell, cells_with, least_of_different
 from shardplan.planner.space import Space
@@ -270,20 +271,20 @@ def survey_of(
     space: Space,
     *goals: Goal,
     counts: bool = False,
-    within: float = np.inf,
+    fast: FastEnough = EVERY,
     progress: Progress | None = None,
     stop: Stop | None = None,
     known: KnownPipelines | None = None,
 ) -> Survey:
     """Evaluates every valid plan of ``space``; those that ``goals`` can ask for, where some are given.
 
-    ``counts``: the memory of all plans is found all the same, so that those that fit are counted. ``within``: plans
-    that take longer are asked for by no goal and are not counted. [s]
+    ``counts``: the memory of all plans is found all the same, so that those that fit are counted. ``fast``: plans
+    that are not are asked for by no goal and are not counted.
     Raises ``SearchStopped`` where ``stop`` says so.
     """
     rejected: Counter[str] = Counter()
     progress = progress or _no_progress
-    priced = tables_of(question, families(question, space, rejected, within), known or KnownPipelines())
+    priced = tables_of(question, families(question, space, rejected, fast), known or KnownPipelines())
     tables, left = [], pruned_families(priced) if goals else []
     for done, each in enumerate(priced, start=1):
         if not goals:

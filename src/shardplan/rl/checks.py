@@ -24,6 +24,7 @@ def check_asked(task: RlTask, given: Mapping[str, Any], pools: object) -> None:
         if grid(text):
             size_of(text, cluster)
     _check_pools(task)
+    _check_drafts(task)
     _check_age(task, given.get("staleness"))
     refusal = next(_refusals(task), None)
     if refusal is not None:
@@ -77,6 +78,17 @@ def _check_age(task: RlTask, staleness: object) -> None:
         )
 
 
+def _check_drafts(task: RlTask) -> None:
+    """Multi-token prediction drafts with layers of the model."""
+    model = task.question.model
+    if task.drafter == "mtp" and not model.num_mtp_layers:
+        raise InputError(
+            f"--speculative is mtp, and {model.name} has no layers for multi-token prediction",
+            rule="multi-token prediction drafts with layers that the model has",
+            hint="leave --speculative out, or write --speculative eagle for a draft layer that was trained beside it",
+        )
+
+
 def _refusals(task: RlTask) -> Iterator[InputError]:
     """What engines refuse of the degrees that are fixed."""
     fixed, model = task.fixed_rollout, task.question.model
@@ -87,8 +99,9 @@ def _refusals(task: RlTask) -> Iterator[InputError]:
         heads = " and ".join(f"{each:,}" for each in dict.fromkeys(setting.heads))
         pairs = " and ".join(f"{each:,}" for each in dict.fromkeys(setting.kv_heads))
         yield InputError(
-            f"--fix rollout.tp={tp}, and {model.name} has {heads} heads"
-            + f", {pairs} of keys and values" * bool(pairs),
+            f"--fix rollout.tp={tp} does not divide the {heads} heads"
+            + f", {pairs} of keys and values," * bool(pairs)
+            + f" of {model.name} into equal parts",
             rule=f"{task.engine} shares heads and widths evenly by rollout.tp",
             hint=f"set --fix rollout.tp={good[-1]}; {', '.join(good)} are possible",
         )

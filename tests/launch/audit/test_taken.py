@@ -34,6 +34,11 @@ def test_as_few_whole_nodes_as_the_degrees_fill(tmp_path: Path) -> None:
     assert found.improvements == ()  # none rests on what was taken
 
 
+def test_defaults_of_the_file_are_told_in_words(tmp_path: Path) -> None:
+    notes = audit_launch(ask(tmp_path, "run.sh", MEGATRON.replace("${TP:-4}", "${1:-4}"))).reading.notes
+    assert "argument 1 is not given, so the file's default is taken: 4" in notes
+
+
 def test_without_a_cluster_nothing_is_taken(tmp_path: Path) -> None:
     found = audit_launch(ask(tmp_path, "run.sh", OPEN_WORLD))
     assert found.taken == {}

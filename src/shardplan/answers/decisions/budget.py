@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from shardplan.answers.document import AnswerDocument, Block, Bullets, Column, Line, Part, RowTable, Span, Tone
+from shardplan.answers.document import (
+    AnswerDocument,
+    Block,
+    Column,
+    Line,
+    Part,
+    RowTable,
+    Span,
+    Tone,
+    assumptions_part,
+)
 from shardplan.answers.plans import plan_columns, plan_text, rounded
 from shardplan.base.records import Record
 from shardplan.base.units import format_bytes, format_count, format_time
@@ -143,10 +153,12 @@ COLUMNS: Final = (
     recorded("stages", stages),
     recorded("assumptions", lambda budget: [*option("assumptions")(budget)]),
     Column("", None, record=lambda _: {}, frame=account_cells),
-    Column("", "plan", lambda budget: plan_text(option("estimate")(budget)), is_text=True, is_wide=True),
+    Column("", "plan", lambda budget: plan_text(option("estimate")(budget)), is_text=True, is_wide=True, leads=True),
 )
 
 
+MOST_BESIDE: Final = 4
+"""Clusters whose costs are columns next to each other on pages."""
 HINT: Final = Line(
     "--assumptions lists every default that was taken, with its source.", tone="quiet", indent=0, only="terminal"
 )
@@ -156,7 +168,7 @@ def budget_document(budgets: Sequence[ClusterBudget], *, states_assumptions: boo
     """The whole answer. ``states_assumptions``: with everything that was assumed."""
     runs = [each for each in budgets if each.option is not None]
     options = [each.option for each in budgets if each.option is not None]
-    table = RowTable(runs, COLUMNS)
+    table = RowTable(runs, COLUMNS, turned_up_to=MOST_BESIDE)
     hint = [] if states_assumptions else [HINT]
     parts = [*_parts(table, options, states_assumptions=states_assumptions)] if options else []
     if parts:
@@ -249,11 +261,11 @@ def _parts(table: RowTable, options: Sequence[BudgetOption], *, states_assumptio
     if states_assumptions:
         # What was assumed: once where it is alike for all runs
         shared = [text for text in options[0].assumptions if all(text in each.assumptions for each in options)]
-        yield Part("Assumptions", [Bullets(shared)])
+        yield assumptions_part(shared)
         for run in options:
             own = [text for text in run.assumptions if text not in shared]
             if own:
-                yield Part("Assumptions", [Bullets(own)], f"of {run.question.cluster.name} alone")
+                yield assumptions_part(own, f"of {run.question.cluster.name} alone")
 
 
 def _time(options: Sequence[BudgetOption]) -> RowTable:

@@ -25,14 +25,12 @@ from shardplan.decide.whatif import ChangeStep, WhatIf
 from shardplan.estimation.parts.terms import term_label
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 from shardplan.reports.plan_file import estimate_record
-from shardplan.reports.texts.answer import signed_percent
+from shardplan.reports.texts.answer import SAME, longer_or_shorter, signed_percent
 
 MOST_TERMS: Final = 8
 """Terms that the table has."""
 UNCHANGED: Final = 1e-9
 """Share of a term below which a change is none."""
-LEAST_SHARE: Final = 5e-4
-"""Of a step, below which a change is called none."""
 SMALLEST: Final = 0.002
 """Terms that change by less than this share of the step are drawn as one."""
 SECONDS: Final = Axis(title="step time [s]")
@@ -140,18 +138,10 @@ def verdict(found: WhatIf) -> str:
         return f"Nothing fits after the changes: {found.after.reason}."
     if before is None:
         return f"{format_time(after.step_time)} a step after the changes; before, nothing fits."
-    share = change_text(before.step_time, after.step_time)
+    share = longer_or_shorter(before.step_time, after.step_time)
     return (
         f"{format_time(before.step_time)} before, {format_time(after.step_time)} after ({band_text(after)}): {share}."
     )
-
-
-def change_text(before: float, after: float) -> str:
-    """How much longer or shorter."""
-    share = after / before - 1
-    if abs(share) < LEAST_SHARE:
-        return "no change"
-    return f"{abs(100 * share):.1f} % {'longer' if share > 0 else 'shorter'}"
 
 
 def why_not(step: ChangeStep) -> str:
@@ -201,7 +191,7 @@ def _waterfall(found: WhatIf) -> Panel:
 def _axis_of(levels: Sequence[float]) -> Axis:
     """Seconds around the levels that a step passes, so that the change is seen; from zero where that shows it too."""
     low, high = min(levels), max(levels)
-    room = max(high - low, LEAST_SHARE * high) * ROOM
+    room = max(high - low, SAME * high) * ROOM
     if low - room < WHOLE * high:
         return replace(SECONDS, limits=(0.0, high + room))
     return replace(SECONDS, title="step time [s], not from 0", limits=(low - room, high + room))

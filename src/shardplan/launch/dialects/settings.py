@@ -314,8 +314,16 @@ def state(facts: Facts, key: str, found: Option | NamedSetting | None, convert: 
     facts.state(key, value, found.place, found.name)
     for word in found.words if isinstance(found, Option) else ():
         for taken in (each for each in word.assumes if not each.startswith("sbatch:")):
-            facts.note(f"{taken}: the default in the file, as it is not given")
+            facts.note(_default_text(taken))
     return True
+
+
+def _default_text(taken: str) -> str:
+    """That a default of the file was taken: ``env:NODES=8`` in words."""
+    what, _, value = taken.partition("=")
+    kind, _, name = what.rpartition(":")
+    missing = f"argument {name} is not given" if kind == "arg" else f"{name} is not set"
+    return "no argument is given" if name == "#" else f"{missing}, so the file's default is taken: {value or 'empty'}"
 
 
 def _known_folder(found: Option | NamedSetting) -> str | None:

@@ -31,7 +31,7 @@ model learns from a larger batch is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,7 @@ from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import keys_of
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.planner.pruning.computing import Computed, FastEnough
 from shardplan.planner.ranking import Cell, best_cell
 from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.counts import (
@@ -169,6 +170,8 @@ class Neighbours:
 
     question: Question
     scope: Scope
+    computed: Computed = field(default_factory=Computed, repr=False, compare=False)
+    """Computation that they share."""
 
     def asked(self, pair: Pair) -> Question:
         """The question of a pair."""
@@ -203,7 +206,7 @@ class Neighbours:
             space = self.scope.space(asked)
         except ShardplanError:  # the count contradicts a restriction
             return None
-        survey = self.scope.survey(asked, BestWith({}, within), space=space, within=within)
+        survey = self.scope.survey(asked, BestWith({}, within), space=space, fast=FastEnough(within, self.computed))
         cell = best_cell(survey.tables)
         return None if cell is None or cell.value >= within else (survey, cell)
 

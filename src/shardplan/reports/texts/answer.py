@@ -30,6 +30,14 @@ def signed_percent(share: float, digits: int = 1) -> str:
     return f"{text if float(text) else text[1:]} %"
 
 
+def longer_or_shorter(before: float, after: float) -> str:
+    """How much longer or shorter one time is than another."""
+    share = after / before - 1
+    if abs(share) < SAME:
+        return "no change"
+    return f"{abs(100 * share):.1f} % {'longer' if share > 0 else 'shorter'}"
+
+
 def sentence(text: str) -> str:
     """A clause with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
@@ -87,7 +95,14 @@ def question_parts(question: Question) -> tuple[str, ...]:
     beside = "" if job.base_weights == "same" else f" beside {job.base_weights} weights"
     trained = f"lora of rank {job.lora_rank}{beside}" if job.train == "lora" else f"without {job.freeze}"
     training = () if job.trains_all else (trained,)
-    return f"{parameters} parameters", question.cluster.name, step, job.precision, job.optimizer, *training
+    return f"{parameters} parameters", cluster_words(question), step, job.precision, job.optimizer, *training
+
+
+def cluster_words(question: Question) -> str:
+    """The cluster, and how many accelerators the largest known one has where the question takes more."""
+    cluster, most = question.cluster, question.cluster.max_num_accelerators
+    is_larger = most is not None and question.num_accelerators > most
+    return f"{cluster.name} (largest known: {most:,})" if is_larger else cluster.name
 
 
 def band_name(basis: str) -> str:

@@ -182,7 +182,7 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
     facts.open = (*facts.open, *open_)
     if name in ("trl", "ms-swift"):
         _of_trainer(facts, ask, script, launch, settings)
-    if "agent" in launch.program.rpartition(".")[2].rpartition("/")[2]:
+    if "agent" in launch.program.rpartition("/")[2]:
         facts.derive("agent", value=True, rule=f"the program {launch.program}")
     evaluates = settings.first("trainer.val_only")
     if evaluates is not None and switch(evaluates.value):
@@ -198,12 +198,8 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     options = launch.parsed()
     if name == "verl":
         given = options.first("config-name")
-        known = given is None or (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_") in (
-            "ppo_trainer",
-            "ppo_megatron_trainer",
-            "dapo_trainer",
-        )
-        if given is None or known:
+        plain = "" if given is None else (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_")
+        if given is None or ("config-path" not in options and plain in OWN_NAMES):
             if given is not None and given.value is not None and "megatron" in given.value:
                 facts.derive("backend", "megatron", f"{given.place} {given.value}")
             return None
@@ -238,6 +234,8 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     return found
 
 
+OWN_NAMES: Final = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer")
+"""verl's own configurations, whose values are in the record."""
 _PAIR: Final = re.compile(r"[+~]*[\w.@/]+=")
 """A ``key=value`` whose value alone may be open."""
 COPY: Final = "verl/trainer/config/ppo_trainer.yaml"
@@ -246,8 +244,7 @@ KL: Final = "algorithm.use_kl_in_reward"
 
 def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
     """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
-    copies = (ask.places.find(f"{within}{COPY}", ask.path.parent, is_exact=True) for within in ("", "verl/"))
-    path = _of_program(ask, launch) or next((each for each in copies if each is not None), None)
+    path = _of_program(ask, launch) or _in_repository(ask, COPY)
     if path is None or launch.parsed().first("config-name") is not None:
         return Settings({})
     document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
@@ -266,12 +263,20 @@ def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
 def _of_program(ask: Ask, launch: Launch, name: str = "") -> Path | None:
     """The configuration of a program by hydra, or ``name`` in its folder, where the program is at hand."""
     module = f"{launch.program.removesuffix('.py').replace('.', '/')}.py"
-    program = ask.places.find(module, ask.path.parent, is_exact=True)
+    program = _in_repository(ask, module)
     found = None if program is None else _HYDRA.search(read_text(program, LONG_FILE))
     if program is None or found is None:
         return None
     path = program.parent / found[1] / f"{name.removesuffix('.yaml') or found[2]}.yaml"
     return path if ask.places.may_read(path, ask.path.parent) else None
+
+
+def _in_repository(ask: Ask, name: str) -> Path | None:
+    """A path from the root of the repository, or from the only folder there that has it, which a script goes to."""
+    found = ask.places.find(name, ask.path.parent, is_exact=True)
+    inner = () if found else (each for root in ask.places.folders(ask.path.parent) for each in root.glob(f"*/{name}"))
+    only = {each.resolve(): each for each in inner if ask.places.may_read(each, ask.path.parent)}
+    return found or (only.popitem()[1] if len(only) == 1 else None)
 
 
 _HYDRA: Final = re.compile(
@@ -352,7 +357,7 @@ def _agent(facts: Facts, settings: Settings) -> None:
     """An agent of a fork's own, which generates with tools between its turns."""
     own = [each for name, each in settings.items() if name not in settings.seen and _AGENT.search(name)]
     switches = [switch(each.value) for each in own if _AGENT_IS_ON.search(each.name)]
-    on = next((each for each in own if _is_set(each) and whole(each.value) not in (0, 1)), None)
+    on = next((each for each in own if (_is_set(each) or each.needs) and whole(each.value) not in (0, 1)), None)
     is_said = switch(facts.value("turns")) or (facts.number("turns_number") or 1) > 1
     if on is not None and not is_said and (True in switches or not switches):
         facts.derive("agent", value=True, rule=on.said)
@@ -360,9 +365,9 @@ def _agent(facts: Facts, settings: Settings) -> None:
 
 _AGENT_IS_ON: Final = re.compile(r"(?:enable|activate|use)_(?:agents?|tools?|search)$")
 _AGENT: Final = re.compile(
-    rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_server|agent_?task"
-    r"|task_yaml$|harbor_trial|recurrent\.enable$|agent\.(?:.*\.)?max_steps$|max_(?:\w+_)?turns$"
-    r"|multi_turn_scheduler$|multi_turn\.enable$"
+    rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_(?:server|instances)|agent_?task"
+    r"|task_yaml$|harbor_trial|recurrent\.enable$|agent\.(?:.*\.)?max_steps$|max_(?:\w+_)?turns?$"
+    r"|multi_turn_scheduler$|multi_turn\.enabled?$|rounds_ctrl|agentgym\.|(?:^|[._])env_(?:addr|url|server\w*)$"
 )
 """Names by which forks turn agents on; one turn is none."""
 
