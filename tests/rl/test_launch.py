@@ -10,7 +10,10 @@ import shardplan
 from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.read import read_launch
 from shardplan.rl.launches.audit import OpenStepError
+from shardplan.rl.launches.reading import read_rl_launch
 from shardplan.rl.measured import price, shipped_steps
 
 OWN = "actor_rollout_ref"
@@ -259,14 +262,19 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("verl", "gpu_memory_utilization=0.6", "gpu_memory_utilization=60", "share of the memory"),
         ("nemo-rl", "num_nodes: 3", "num_nodes: 1", "leaves accelerators"),
         ("nemo-rl", "{enabled: false, resources", "{enabled: true, resources", None),
+        ("skyrl", "trainer.strategy=fsdp2", "trainer.strategy=fsdp2 trainer.fully_async.simulate_training=true",
+         "the trainer of a step that is priced trains"),
         ("slime", "--global-batch-size 128", "--global-batch-size 128 --num-steps-per-rollout 4", "make the answers"),
         ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 16 --colocate", "the same number"),
         ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
         ("slime", "context-parallel-size 2", "context-parallel-size 16", "divides the accelerators"),
         ("openrlhf", "--colocate_all_models", "", "share the accelerators"),
         ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
+        ("verl", "Qwen/Qwen3-8B", "GSAI-ML/LLaDA-8B-Base", "autoregressive"),
+        ("trl", "--num_generations 8", "--num_generations 8 --diffusion_steps 256", "autoregressive"),
+        ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 8 --sglang-speculative-num-steps 3", "the model has"),
     ],
-)
+)  # fmt: skip
 def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, new: str, rule: str | None) -> None:
     file, text = FILES[name]
     assert old in text
@@ -291,6 +299,12 @@ def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, 
         ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.agent.max_turns=3", {"agent": "no"}),
         ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.traj_sampler.agent.run.max_steps=8", {"agent": "no"}),
         ("verl", "rollout.n=8", "rollout.n=8 recurrent.enable=memory", {"agent": "no"}),
+        ("verl", "rollout.n=8", "rollout.n=8 algorithm.rounds_ctrl.rounds=20", {"agent": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.agent.tool_server_url=http://$HOST:80 {OWN}.agent.max_turns=1",
+         {"agent": "no"}),
+        ("verl", "rollout.n=8", f"rollout.n=8 {OWN}.rollout.tools.tool_instances.search.class_path=x.Search",
+         {"agent": "no"}),
+        ("verl", "verl.trainer.main_ppo", "verl.agent_trainer.main_ppo", {"agent": "no"}),
         ("trl", "per_device_train_batch_size 4", "batch_size_per_device 4",
          {"micro_answers": "4", "rollout_accelerators": "8"}),
         ("openrlhf", "train_ppo_ray", "multi_agent_train_ppo_ray", {"agent": "no"}),
@@ -328,9 +342,38 @@ def test_an_agent_that_is_off_asks_nothing(tmp_path: Path, off: str) -> None:
     assert read(tmp_path, "run.sh", VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.{off}")).plan.step_time > 0
 
 
+@pytest.mark.parametrize(
+    ("file", "sharding"), [("$HOME/zero2.json", "zero2"), ("ds_z3_config.json", "zero3"), ("mine.json", None)]
+)
+def test_a_file_of_deepspeed_decides_the_sharding_of_trl(tmp_path: Path, file: str, sharding: str | None) -> None:
+    line = TRL.replace("accelerate launch --num_processes 8 --use_fsdp --fsdp_reshard_after_forward FULL_SHARD",
+                       "torchrun --nproc_per_node 8").replace("server", "colocate")  # fmt: skip
+    (tmp_path / "run.sh").write_text(f"{line} --deepspeed {file}")
+    launch = read_rl_launch(Ask(path=tmp_path / "run.sh"))
+    assert launch is not None
+    assert launch.facts.value("sharding") == sharding
+    assert sharding is not None or file in launch.facts.missing["sharding"][0]
+
+
+def test_supervised_training_by_slime_is_no_step(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{SLIME} --loss-type sft_loss --bf16")
+    assert read_rl_launch(Ask(path=tmp_path / "run.sh")) is None
+    assert (found := read_launch(Ask(path=tmp_path / "run.sh"))).framework == "megatron-lm"
+    assert (found.value("tp"), found.value("cp"), found.value("global_batch_size")) == (2, 2, 128)
+
+
+def test_a_configuration_of_verl_in_its_own_folder_is_the_one_on_record(tmp_path: Path) -> None:
+    own = VERL.replace("main_ppo", "main_ppo --config-path=config --config-name=ppo_trainer.yaml", 1)
+    assert read(tmp_path, "run.sh", own).result.task.answers.samples == 8
+    with pytest.raises(InputError, match="not at hand"):
+        read(tmp_path, "run.sh", own.replace("--config-path=config", "--config-path=/mine"))
+
+
 def test_a_fork_s_own_word_for_answers_is_named(tmp_path: Path) -> None:
     own = VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.rollout.n_vote=64 algorithm.step_adv_estimator=gae")
+    own += " gen.n=4"
     text = " ".join(read(tmp_path, "run.sh", own).launch.facts.not_understood)
+    assert "gen.n = 4" in text
     assert "n_vote = 64" in text
     assert "step_adv_estimator = gae" in text
 
@@ -409,6 +452,22 @@ def test_forks_of_verl_repeat_prompts_by_agents_and_turns(tmp_path: Path) -> Non
     )
 
 
+def test_a_script_that_goes_to_a_folder_has_the_verl_that_lies_there(tmp_path: Path) -> None:
+    text = VERL.replace(f"{OWN}.model.enable_gradient_checkpointing=True", "")
+    (tmp_path / "inner").mkdir()
+    of_copy(tmp_path / "inner", text)
+    (tmp_path / "LICENSE").touch()
+    (tmp_path / "inner" / "LICENSE").unlink()
+    (tmp_path / "scripts").mkdir()
+    found = read(tmp_path / "scripts", "run.sh", f"cd inner\n{text}")
+    assert found.plan.trained.priced.plan.recompute == "none"
+
+
+def test_a_fork_that_rejects_prompts_says_that_they_are_not_counted(tmp_path: Path) -> None:
+    found = read(tmp_path, "run.sh", f"{VERL} trainer.rejection_sample=True")
+    assert any("dropped and generated again" in note for note in found.notes)
+
+
 def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:
     """A line of ``key=value`` asks for what is open in it, and accelerators that are counted are those of a node."""
     counted = "N=$(nvidia-smi -L | wc -l)\n" + VERL.replace("n_gpus_per_node=8", "n_gpus_per_node=$N")
@@ -418,6 +477,10 @@ def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:
         read(tmp_path, "run.sh", VERL.replace("model.path=Qwen/Qwen3-8B", "model.path=$BASE"))
     assert "BASE" in caught.value.message
     assert "rollout_tp" not in caught.value.message
+    with pytest.raises(OpenStepError) as caught:
+        read(tmp_path, "run.sh", VERL.replace("trainer.nnodes=2", "trainer.nnodes=$NODES"))
+    assert "--gpus" in caught.value.hint
+    assert "nodes=" not in caught.value.hint  # one answer for both
 
 
 def test_a_configuration_with_an_open_accumulation_asks_for_it(tmp_path: Path) -> None:

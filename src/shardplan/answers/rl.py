@@ -173,6 +173,7 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "rollout_cluster": task.generating.name,
         "rollout_precision": task.rollout_precision,
         "cache_precision": task.cache_precision,
+        "speculative": task.drafter,
         "drafts": task.drafts,
         "staleness": task.staleness,
         "transfer": task.transfer,
@@ -313,7 +314,10 @@ def _program(task: RlTask, best: RlPlan) -> str:
     swapped = task.reference * best.trained.reference_time
     passes = task.passes * best.trained.around_pass + swapped
     times = f"{format_time(passes)} of log-probabilities and {format_time(best.trained.around_update)} of training"
-    return f"{times} are what {framework} does around the kernels: batches sent to ranks, losses answer by answer"
+    counted = "batches sent to ranks, losses answer by answer"
+    if not framework.facts.sent_bytes:
+        counted = "losses and log-probabilities; batches that its driver sends to ranks are not counted"
+    return f"{times} are what {framework} does around the kernels: {counted}"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:

@@ -32,8 +32,8 @@ class RlForm:
         in_json=InJson("Lengths of answers: mean=2k,max=4k.", is_required=True),
     )
     framework: str | None = asked(
-        "What runs the step: nemo-rl, or nemo-rl:0.6 for a release; verl, slime and others. It decides which plans are "
-        "searched, and what its program costs, which is counted for nemo-rl. Default: any.",
+        "What runs the step: nemo-rl, or nemo-rl:0.6 for a release; verl, slime and others. It decides which plans "
+        "are searched, and what its program costs, counted for nemo-rl, and verl without its driver. Default: any.",
         metavar="NAME[:N]",
     )
     backend: str | None = asked(
@@ -63,7 +63,8 @@ class RlForm:
         least=1, most=2**24, is_length=True, metavar="N",
     )  # fmt: skip
     placement: str | None = asked(
-        "Which are compared: colocated, partial, in-turns, one-step-off, async. Default: all.", metavar="NAMES"
+        "Which are compared: colocated, partial, in-turns, one-step-off, async. Default: all that the framework runs.",
+        metavar="NAMES",
     )
     staleness: int | None = asked(
         "Steps by which answers may be older than the weights that train on them, under async. Default: 1.",
@@ -77,11 +78,15 @@ class RlForm:
             "Cluster that generates, if not the trainer's; num_accelerators is then trainer+generation: 64+128."
         ),
     )
-    engine: str | None = asked("Inference engine: vllm or sglang. Default: vllm.", metavar="NAME")
+    engine: str | None = asked(
+        "Inference engine: vllm or sglang. Default: vllm, or that of the framework.", metavar="NAME"
+    )
     rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
     cache_precision: str | None = asked("Format of its cache: bf16, fp8. Default: bf16.", metavar="FORMAT")
     speculative: str | None = asked(
-        "Speculative decoding: mtp, or mtp:2 for two drafted tokens. Default: none.", metavar="mtp[:N]"
+        "Speculative decoding: mtp with layers of the model, eagle with a draft layer beside it; mtp:2 for two drafted "
+        "tokens. Default: none.",
+        metavar="mtp[:N]",
     )
     prefix_shared: bool = switch("Train each prompt once for all its answers (shared-prefix attention).")
     transfer: str | None = asked(

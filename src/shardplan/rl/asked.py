@@ -14,7 +14,7 @@ from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described
 from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
-from shardplan.base.words import FLAGS, folded, joined, switch_word
+from shardplan.base.words import FLAGS, folded, switch_word
 from shardplan.decide.searching import Searches
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
@@ -26,7 +26,7 @@ from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.programs import Framework, framework_of
-from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
+from shardplan.rl.task import DRAFTERS, PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
 from shardplan.rl.transfer import engine_facts, transfer_methods
 
@@ -120,8 +120,8 @@ def _choices(rl: Record, framework: Framework) -> dict[str, Any]:
         "reward_time": float(rl.get("reward_seconds") or 0.0),
         "rollout_precision": _format("rollout_precision", rl),
         "cache_precision": _format("cache_precision", rl),
-        "drafts": _drafts(rl.get("speculative")),
-        "engine": str(rl.get("engine") or "vllm").lower(),
+        **_speculative(rl.get("speculative")),
+        "engine": str(rl.get("engine") or framework.runs.get("engine", ("vllm",))[0]).lower(),
         "transfer": _transfer(rl.get("transfer")),
         "placements": _placements(rl, framework),
         "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
@@ -290,14 +290,16 @@ def _format(name: str, rl: Record) -> str:
     return given
 
 
-def _drafts(given: Any) -> int:
-    """Drafted tokens of ``mtp`` or ``mtp:2``. Raises InputError."""
-    if given is None or folded(str(given)) in ("none", "no"):
-        return 0
-    name, _, number_of = str(given).partition(":")
-    if folded(name) != "mtp":
-        raise UnknownNameError("--speculative", name, ("mtp", "none"), hint="write --speculative mtp, or mtp:2")
-    return whole(number_of, "--speculative mtp", most=8) if number_of else 1
+def _speculative(given: Any) -> dict[str, Any]:
+    """Who drafts and how many tokens, of ``mtp`` or ``eagle:2``. Raises InputError."""
+    name, _, number_of = str(given or "none").partition(":")
+    if folded(name) not in (*DRAFTERS, "none", "no"):
+        hint = "write --speculative mtp, or mtp:2"
+        raise UnknownNameError("--speculative", name, (*DRAFTERS, "none"), hint=hint)
+    if folded(name) not in DRAFTERS:
+        return {}
+    drafts = whole(number_of, f"--speculative {folded(name)}", most=8) if number_of else 1
+    return {"drafter": folded(name), "drafts": drafts}
 
 
 def _transfer(given: Any) -> str | None:
@@ -310,19 +312,11 @@ def _transfer(given: Any) -> str | None:
 
 
 def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:
-    """Those that are compared. Raises InputError where the framework does not run one."""
-    known, given = framework.placements or tuple(PLACEMENTS), rl.get("placement")
+    """Those that are compared."""
+    given = rl.get("placement")
     if given is None:
-        return known
-    names = tuple(name.strip() for name in str(given).replace("_", "-").split(","))
-    others = [name for name in names if name in PLACEMENTS and name not in known]
-    if others:
-        raise InputError(
-            f"--placement is {joined(others)} with --framework {framework.name}, which runs {joined(known)}",
-            rule=f"{framework.name} runs {joined(known)}",
-            hint=f"set --placement {','.join(known)}, or leave it out",
-        )
-    return names
+        return framework.runs.get("placement", tuple(PLACEMENTS))
+    return tuple(name.strip() for name in str(given).replace("_", "-").split(","))
 
 
 def _assumed(task: RlTask) -> tuple[str, ...]:
@@ -340,8 +334,13 @@ def _assumed(task: RlTask) -> tuple[str, ...]:
     ]
     framework = task.packing.framework
     if framework.backend:
-        runs = "; ".join(f"{name} {'|'.join(map(switch_word, values))}" for name, values in framework.plan.items())
+        runs = "; ".join(
+            f"{name} {'|'.join('none' if value is None else switch_word(value) for value in values)}"
+            for name, values in framework.plan.items()
+        )
         texts.append(f"{framework.name or 'the trainer'} with {framework.backend}, unless it is fixed: {runs}")
+    if task.drafter == "eagle":
+        texts.append("a draft layer beside the model (EAGLE) is right as often as multi-token prediction")
     if task.critic is not None:
         texts.append("the critic takes as long for a token as the policy for each of its active parameters")
     if task.question.job.train == "lora":

@@ -24,6 +24,7 @@ def check_asked(task: RlTask, given: Mapping[str, Any], pools: object) -> None:
         if grid(text):
             size_of(text, cluster)
     _check_pools(task)
+    _check_drafts(task)
     _check_age(task, given.get("staleness"))
     refusal = next(_refusals(task), None)
     if refusal is not None:
@@ -73,6 +74,17 @@ def _check_age(task: RlTask, staleness: object) -> None:
             f"--staleness is {staleness} with --placement {','.join(task.placements)}",
             rule="the age of answers is bounded where the step is asynchronous",
             hint="leave --staleness out, or set --placement async",
+        )
+
+
+def _check_drafts(task: RlTask) -> None:
+    """Multi-token prediction drafts with layers of the model."""
+    model = task.question.model
+    if task.drafter == "mtp" and not model.num_mtp_layers:
+        raise InputError(
+            f"--speculative is mtp, and {model.name} has no layers for multi-token prediction",
+            rule="multi-token prediction drafts with layers that the model has",
+            hint="leave --speculative out, or write --speculative eagle for a draft layer that was trained beside it",
         )
 
 

@@ -42,6 +42,8 @@ class Algorithm(NamedTuple):
     """Whether a value model is trained as well."""
 
 
+DRAFTERS: Final = ("mtp", "eagle")
+"""Who may draft tokens: layers of multi-token prediction of the model, or a layer that was trained beside it."""
 ROLLOUT: Final = ("tp", "pp", "ep")
 """Degrees of an engine that can be fixed."""
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
@@ -87,6 +89,8 @@ class RlTask:
     """Accelerators of the trainer's pool, where given."""
     rollout_precision: str = "bf16"
     cache_precision: str = "bf16"
+    drafter: str = "none"
+    """Who drafts tokens, of ``DRAFTERS``."""
     drafts: int = 0
     engine: str = "vllm"
     transfer: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -383,6 +384,9 @@ def test_experts_of_megablocks_lie_on_the_data_parallel_ranks(tmp_path: Path) ->
         --seq-length 64
     """
     assert values(read(tmp_path, "run.sh", line), "num_experts", "num_experts_per_tok", "ep") == (64, 1, 8)
+    plain = re.sub(r"--moe-num-experts=64.*parallelism", "--num-experts 8", line)  # of 2023: one expert, since 2024 two
+    assert "num_experts_per_tok" in read(tmp_path, "run.sh", plain).missing
+    assert read(tmp_path, "run.sh", plain.replace("--bf16", "--moe-grouped-gemm")).value("num_experts_per_tok") == 2
 
 
 def test_a_file_that_a_line_of_ms_swift_names(tmp_path: Path) -> None:

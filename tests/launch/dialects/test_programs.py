@@ -63,6 +63,31 @@ def test_a_program_of_the_trainer_has_what_its_line_leaves_out(
 
 
 @pytest.mark.parametrize(
+    ("more", "is_said"),
+    [
+        ("    for p in model.parameters():\n        p.requires_grad = 'head' in p\n", False),
+        ("    for p in model.parameters():\n        p.requires_grad = False\n", True),
+        ("    model.embed.requires_grad_(False)\n", True),
+        ("    if args.freeze:\n        model.requires_grad_(False)\n", False),
+        ("    ref_model.requires_grad_(False)\n", False),
+    ],
+)
+def test_weights_that_a_program_keeps_are_said_to_be_priced_as_trained(
+    more: str, tmp_path: Path, *, is_said: bool
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM + more)
+    found = read(tmp_path, "a.sh", LINE.format(launcher="torchrun --nproc_per_node 8"))
+    assert any("frozen are priced as trained" in text for text in found.not_understood) == is_said
+
+
+@pytest.mark.parametrize("switch", ["--use_liger_kernel True", "--use_liger True", "--cut_cross_entropy True"])
+def test_a_loss_without_logits_is_read(switch: str, tmp_path: Path) -> None:
+    line = LINE.format(launcher="torchrun --nproc_per_node 8").replace("\n", f" {switch}\n")
+    assert read(tmp_path, "a.sh", line).value("software.fused_loss") is True
+    assert read(tmp_path, "b.sh", line.replace("True\n", "False\n")).value("software.fused_loss") is False
+
+
+@pytest.mark.parametrize(
     ("launcher", "expected"),
     [
         ("CUDA_VISIBLE_DEVICES=3 python", (1, "ddp")),
@@ -215,6 +240,11 @@ SFT = "{model_name_or_path: Qwen/Qwen3-8B, stage: sft, finetuning_type: full, te
 
 def test_sizes_that_a_trainer_leaves_out_are_its_defaults(tmp_path: Path) -> None:
     assert values(read(tmp_path, "a.yaml", SFT), "micro_batch_size", "gradient_accumulation") == (8, 1)
+
+
+def test_kernels_of_llama_factory(tmp_path: Path) -> None:
+    text = SFT.replace("bf16: on", "bf16: on, enable_liger_kernel: true, flash_attn: disabled")
+    assert values(read(tmp_path, "a.yaml", text), "software.fused_loss", "attention") == (True, "unfused")
 
 
 @pytest.mark.parametrize("word", ["batch_size", "train_batch_size", "bsz", "data.micro_batch"])

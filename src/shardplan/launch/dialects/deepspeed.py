@@ -11,10 +11,8 @@ from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, packed_facts
+from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, kernel_facts, packed_facts
 from shardplan.launch.dialects.values import (
-    ATTENTION,
-    attention,
     degree,
     number,
     on_off,
@@ -67,7 +65,7 @@ def trainer_facts(facts: Facts, options: Settings) -> None:
         state(facts, "precision", weights, precision)
     checkpointing = options.first(*CHECKPOINTING)
     state(facts, "recompute", checkpointing, on_off("full", "none"))
-    state(facts, "attention", options.first(*ATTENTION), attention)
+    kernel_facts(facts, options)
     _fsdp(facts, options)
     offload = options.first("offload", "actor_offload", "offload_optimizer")
     if offload is not None and switch(offload.value) and offload.name == "offload" and not _has_stage(options):

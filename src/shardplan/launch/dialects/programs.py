@@ -53,6 +53,8 @@ class Program(NamedTuple):
     """What of :data:`TURN_ON` and :data:`SHARD` it uses by itself."""
     adapters: tuple[ast.Call, ...]
     """Its calls of ``LoraConfig``."""
+    frozen: str
+    """Where it keeps weights as they are without being asked to; empty where it does not."""
     is_whole: bool
     """Whether every module of its repository that it imports was read."""
 
@@ -67,9 +69,11 @@ def take_defaults(facts: Facts, ask: Ask, launch: Launch, options: Settings) -> 
     name = launch.program
     wanted = {key for key in WANTED if _is_open(facts, key)}
     path = ask.places.find(name if name.endswith(".py") else f"{name.replace('.', '/')}.py", ask.path.parent)
-    if not wanted or path is None or facts.open:
+    if path is None or facts.open:
         return
     program = _program(ask, path)
+    if program.frozen:
+        facts.doubt(f"{program.frozen} requires_grad = False: weights that are frozen are priced as trained")
     if "sequence_length" in wanted:
         _length(facts, program)
     own_batch(facts, options)
@@ -170,7 +174,7 @@ def _program(ask: Ask, path: Path) -> Program:
     """A program and the modules of its repository that it imports."""
     left, seen = [path], set[Path]()
     classes: dict[str, list[_Class]] = {}
-    words, turns_on, parsed = set[str](), set[str](), set[str]()
+    words, turns_on, parsed, frozen = set[str](), set[str](), set[str](), ""
     adapters: list[ast.Call] = []
     found: dict[str, list[tuple[object, str]]] = {}
     is_whole = True
@@ -189,6 +193,7 @@ def _program(ask: Ask, path: Path) -> Program:
             classes.setdefault(owner.name, []).append(_Class(bases, fields))
         words |= _words(syntax)
         turns_on |= set(_turned_on(syntax))
+        frozen = frozen or next((f"{module.name}:{line}" for line in _frozen(syntax)), "")
         parsed |= set(_parsed(syntax))
         for key, value, line in _arguments(syntax):
             found.setdefault(key, []).append((value, f"{module.name}:{line} {key}"))
@@ -207,6 +212,7 @@ def _program(ask: Ask, path: Path) -> Program:
         frozenset(words),
         frozenset(turns_on),
         tuple({ast.dump(each): each for each in adapters}.values()),
+        frozen,
         is_whole and not left,
     )
 
@@ -249,6 +255,24 @@ def _turned_on(node: ast.AST, *, asked: bool = False) -> Iterator[str]:
         yield from (name for name in _used(node) if name in TURN_ON or name in SHARD)
     for each in ast.iter_child_nodes(node):
         yield from _turned_on(each, asked=asked)
+
+
+def _frozen(node: ast.AST) -> Iterator[int]:
+    """Lines that keep weights as they are, where no argument asks for it and no other model is meant."""
+    about = next((part for key in ("test", "iter", "func") if (part := getattr(node, key, None)) is not None), None)
+    name = ast.unparse(about) if isinstance(about, ast.expr) else str(getattr(node, "name", ""))
+    if re.search(_ASKED, name.lower()):
+        return
+    if isinstance(node, ast.Call) and _called(node) == "requires_grad_" and node.args and not _is_set(node.args[0]):
+        yield node.lineno
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False:
+        yield from (node.lineno for each in node.targets if getattr(each, "attr", "") == "requires_grad")
+    for each in ast.iter_child_nodes(node):
+        yield from _frozen(each)
+
+
+_ASKED: Final = r"\.grad\.|args|config|cfg|freez|frozen|tune|lora|peft|ref|teacher|reward|critic|visi|encoder|tower|ema"
+"""Words of conditions, functions and models by which weights are kept on purpose or belong to another model."""
 
 
 def _used(node: ast.AST) -> Iterator[str]:

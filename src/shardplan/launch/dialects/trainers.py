@@ -119,6 +119,19 @@ def _spelled(names: Sequence[str]) -> tuple[str, ...]:
     return (*names, *(name.replace("_", "-") for name in names))
 
 
+LIGER: Final = (
+    "use_liger_kernel", "enable_liger_kernel", "use_liger", "use_liger_loss", "liger_fused_linear_cross_entropy",
+    "cut_cross_entropy",
+)  # fmt: skip
+"""Switches by which trainers compute the loss without keeping the logits."""
+
+
+def kernel_facts(facts: Facts, settings: Settings) -> None:
+    """Kernels of attention and of the loss."""
+    state(facts, "attention", settings.first(*ATTENTION), attention)
+    state(facts, "software.fused_loss", settings.first(*_spelled(LIGER)), switch)
+
+
 def frozen_facts(facts: Facts, settings: Settings) -> None:
     """Says of parts that are frozen that they are priced as trained."""
     for name, each in settings.items():
@@ -218,7 +231,7 @@ TRAINED: Final = {"lora": "lora", "qlora": "lora", "full": "full"}
 
 def _rules(facts: Facts, config: Settings) -> None:
     """Precision, adapters, optimizer, attention and sharding by PyTorch."""
-    state(facts, "attention", config.first(*ATTENTION), attention)
+    kernel_facts(facts, config)
     own_batch(facts, config)
     _precision(facts, config)
     _trained(facts, config)

@@ -148,7 +148,8 @@ def _check_open(rules: Rules, model: ModelConfig | None, cluster: Cluster | None
     if cluster is None:
         needs["cluster"] = "the accelerators and their network"
     for key in OPEN:
-        known = "num_accelerators" in facts.facts and key in ("nodes", "per_node")
+        asked = "num_accelerators" in needs and launch.name != "nemo-rl"  # whose pools are nodes
+        known = key in ("nodes", "per_node") and ("num_accelerators" in facts.facts or asked)
         unused = key == "unpadded" and switch(facts.value("dynamic"))
         if key in facts.missing and not known and not unused:
             needs[key] = ", ".join(facts.missing[key])

@@ -29,7 +29,7 @@ BY_KEYS: Final = ("verl", "easyr1", "nemo-rl", "skyrl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
-    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n_(?!gpus|val$)\w+$|vote|recurrent|_adv_estimator$"
+    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n(?:_(?!gpus|val$)\w+)?$|vote|recurrent|_adv_estimator$"
 )
 """In a key that may change what a step takes."""
 NO_MATTER: Final = re.compile(
@@ -138,6 +138,8 @@ def _owner(launch: Launch) -> str | None:
         settings = _line_settings(launch, name)
         program = launch.program.rpartition("/")[2]
         is_named = program in dialect.record["programs"] or launch.program in dialect.record["programs"]
+        if name == "slime" and settings.value("loss-type") == "sft_loss":
+            continue  # supervised training by Megatron's options
         if name == "ms-swift":
             if "swift" in (*launch.launchers, program) and _rlhf_type(settings) in ("grpo", "ppo"):
                 return name
@@ -182,7 +184,7 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
     facts.open = (*facts.open, *open_)
     if name in ("trl", "ms-swift"):
         _of_trainer(facts, ask, script, launch, settings)
-    if "agent" in launch.program.rpartition(".")[2].rpartition("/")[2]:
+    if "agent" in launch.program.rpartition("/")[2]:
         facts.derive("agent", value=True, rule=f"the program {launch.program}")
     evaluates = settings.first("trainer.val_only")
     if evaluates is not None and switch(evaluates.value):
@@ -198,17 +200,14 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     options = launch.parsed()
     if name == "verl":
         given = options.first("config-name")
-        known = given is None or (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_") in (
-            "ppo_trainer",
-            "ppo_megatron_trainer",
-            "dapo_trainer",
-        )
-        if given is None or known:
+        plain = "" if given is None else (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_")
+        folder = options.first("config-path")
+        if given is None or (plain in OWN_NAMES and (folder is None or folder.value == "config")):
             if given is not None and given.value is not None and "megatron" in given.value:
                 facts.derive("backend", "megatron", f"{given.place} {given.value}")
             return None
         named = f"{(given.value or given.words[0].shown).removesuffix('.yaml')}.yaml"
-        folder, place = options.first("config-path"), given.place
+        place = given.place
         own = _of_program(ask, launch, named)
         if folder is not None:
             within = re.sub(r"^<[^<>]*>/?", "", folder.value or folder.words[0].shown)
@@ -238,6 +237,8 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     return found
 
 
+OWN_NAMES: Final = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer")
+"""verl's own configurations, whose values are in the record."""
 _PAIR: Final = re.compile(r"[+~]*[\w.@/]+=")
 """A ``key=value`` whose value alone may be open."""
 COPY: Final = "verl/trainer/config/ppo_trainer.yaml"
@@ -246,8 +247,7 @@ KL: Final = "algorithm.use_kl_in_reward"
 
 def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
     """What a line leaves out, where a copy of verl lies in its repository: that copy's own configuration."""
-    copies = (ask.places.find(f"{within}{COPY}", ask.path.parent, is_exact=True) for within in ("", "verl/"))
-    path = _of_program(ask, launch) or next((each for each in copies if each is not None), None)
+    path = _of_program(ask, launch) or _in_repository(ask, COPY)
     if path is None or launch.parsed().first("config-name") is not None:
         return Settings({})
     document = read_document(path, env=Environment(ask.env, facts.asked), places=ask.places)
@@ -266,12 +266,20 @@ def _of_copy(facts: Facts, ask: Ask, launch: Launch) -> Settings:
 def _of_program(ask: Ask, launch: Launch, name: str = "") -> Path | None:
     """The configuration of a program by hydra, or ``name`` in its folder, where the program is at hand."""
     module = f"{launch.program.removesuffix('.py').replace('.', '/')}.py"
-    program = ask.places.find(module, ask.path.parent, is_exact=True)
+    program = _in_repository(ask, module)
     found = None if program is None else _HYDRA.search(read_text(program, LONG_FILE))
     if program is None or found is None:
         return None
     path = program.parent / found[1] / f"{name.removesuffix('.yaml') or found[2]}.yaml"
     return path if ask.places.may_read(path, ask.path.parent) else None
+
+
+def _in_repository(ask: Ask, name: str) -> Path | None:
+    """A path from the root of the repository, or from the only folder there that has it, which a script goes to."""
+    found = ask.places.find(name, ask.path.parent, is_exact=True)
+    inner = () if found else (each for root in ask.places.folders(ask.path.parent) for each in root.glob(f"*/{name}"))
+    only = {each.resolve(): each for each in inner if ask.places.may_read(each, ask.path.parent)}
+    return found or (only.popitem()[1] if len(only) == 1 else None)
 
 
 _HYDRA: Final = re.compile(
@@ -303,10 +311,13 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
     if batch is not None and not settings.has("per_device_train_batch_size"):
         facts.miss("micro_answers", (f"{batch.said}, as the program reads it (--given micro_answers=N)",))
     named = settings.first("deepspeed", "deepspeed_config")
-    stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
+    file = "" if named is None else str(named.value or named.shown)
+    stage = re.search(r"(?:zero|ds_?z)[-_]?(?:stage)?[-_]?(\d)", file)
     if stage is not None and named is not None:
-        facts.derive("sharding", zero_stage(stage[1]), named.said)
-        facts.derive("offload_always", "offload" in str(named.value), named.said)
+        facts.derive("sharding", zero_stage(stage[1]), f"{named.place} {file}, by its name")
+        facts.derive("offload_always", "offload" in file, f"{named.place} {file}")
+    elif named is not None:
+        facts.miss("sharding", (f"{named.place} {file} (--given sharding=zero3)",))
     if "accelerate" in launch.launchers:
         own = Facts("accelerate", "", str(ask.path))
         accelerate_line(own, ask, script, Settings.of_options(launch.options), "")
@@ -352,7 +363,7 @@ def _agent(facts: Facts, settings: Settings) -> None:
     """An agent of a fork's own, which generates with tools between its turns."""
     own = [each for name, each in settings.items() if name not in settings.seen and _AGENT.search(name)]
     switches = [switch(each.value) for each in own if _AGENT_IS_ON.search(each.name)]
-    on = next((each for each in own if _is_set(each) and whole(each.value) not in (0, 1)), None)
+    on = next((each for each in own if (_is_set(each) or each.needs) and whole(each.value) not in (0, 1)), None)
     is_said = switch(facts.value("turns")) or (facts.number("turns_number") or 1) > 1
     if on is not None and not is_said and (True in switches or not switches):
         facts.derive("agent", value=True, rule=on.said)
@@ -360,9 +371,9 @@ def _agent(facts: Facts, settings: Settings) -> None:
 
 _AGENT_IS_ON: Final = re.compile(r"(?:enable|activate|use)_(?:agents?|tools?|search)$")
 _AGENT: Final = re.compile(
-    rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_server|agent_?task"
-    r"|task_yaml$|harbor_trial|recurrent\.enable$|agent\.(?:.*\.)?max_steps$|max_(?:\w+_)?turns$"
-    r"|multi_turn_scheduler$|multi_turn\.enable$"
+    rf"{_AGENT_IS_ON.pattern}|(?:tools?|agent|interaction)_config(?:_path)?$|tools_config$|tool_(?:server|instances)|agent_?task"
+    r"|task_yaml$|harbor_trial|recurrent\.enable$|agent\.(?:.*\.)?max_steps$|max_(?:\w+_)?turns?$"
+    r"|multi_turn_scheduler$|multi_turn\.enabled?$|rounds_ctrl|agentgym\.|(?:^|[._])env_(?:addr|url|server\w*)$"
 )
 """Names by which forks turn agents on; one turn is none."""
 

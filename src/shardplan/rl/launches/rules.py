@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
@@ -76,12 +77,24 @@ class Rules:
 
     def work_out(self, of_framework: Callable[[Rules], None]) -> None:
         """All of it, with the rules of its framework. Raises ``InputError`` for what contradicts."""
+        self._refuse_diffusion()
         self._leave_out_unplanned()
         of_framework(self)
         self._lengths()
         self._updates()
         self._micro_batches()
         self._pools()
+
+    def _refuse_diffusion(self) -> None:
+        """Models that denoise: their steps have no answers that are written token by token."""
+        for key in ("diffusion", "model"):
+            value = self.facts.value(key)
+            if (key == "diffusion" and value) or (key == "model" and _DENOISES.search(str(value).lower())):
+                raise self.refuse(
+                    f"{self.said(key)}: a model that denoises, and does not write its answers token by token",
+                    "a step that is priced has an autoregressive language model",
+                    "describe the update alone: `shardplan estimate`",
+                )
 
     def _leave_out_unplanned(self) -> None:
         """Parts of a step that nothing here prices: one that is has a policy trained in full, and rewards by rule."""
@@ -189,6 +202,8 @@ class Rules:
         nodes, each = self.number("nodes"), self.number("per_node")
         if nodes and each:
             facts.derive("num_accelerators", nodes * each, f"{nodes} nodes x {each} accelerators")
+        for key in sorted({"nodes", "per_node"} & facts.missing.keys()):
+            facts.miss("num_accelerators", facts.missing[key])
         train = self.needed("num_accelerators")
         apart = self.rl["placement"] not in ("colocated", "partial")
         rollout = self.needed("rollout_accelerators") if apart else train
@@ -245,6 +260,8 @@ class Rules:
         self.rl["reference"] = wanted
 
 
+_DENOISES: Final = re.compile(r"diffus|flux[.-]|(?:^|/)(?:llada|dream-|wan2|sd3|hunyuanvideo)")
+"""Names of models that denoise."""
 UNPLANNED: Final[Mapping[str, str]] = {
     "lora": "adapters are trained",
     "reward_model": "a reward model judges on accelerators",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from shardplan.base.errors import InputError
@@ -56,6 +56,11 @@ class RlCase:
         return min(self.cluster.accelerators_per_node, self.row["num_rollout"])
 
     @property
+    def backend(self) -> str:
+        """The trainer of its sharding."""
+        return "megatron" if self.plan.sharding in ("zero1", "ddp") else "fsdp"
+
+    @property
     def share(self) -> float:
         """Share of the memory that an engine takes."""
         facts = engine_facts(self.rl["engine"])
@@ -92,19 +97,6 @@ def _megatron_recompute(case: RlCase) -> dict[str, Any]:
     return {"recompute_granularity": "selective", "recompute_modules": names}
 
 
-def _backend(case: RlCase, *, fsdp: Sequence[str], most_tp: bool) -> str:
-    """The backend that runs the trainer's plan. Raises ``InputError`` where none does."""
-    plan = case.plan
-    if plan.sharding in ("zero1", "ddp"):
-        return "megatron"
-    degrees = (plan.pp, plan.ep) if most_tp else (plan.tp, plan.pp, plan.ep)
-    if plan.sharding not in fsdp or max(degrees) > 1 or plan.recompute not in ("none", "full"):
-        what = f"sharding {plan.sharding} with tp {plan.tp}, pp {plan.pp}, ep {plan.ep}, recompute {plan.recompute}"
-        good = ("zero1",) if plan.sharding in fsdp else ("zero1", *fsdp)
-        raise case.refuse(what, f"plan it with --fix train.sharding={','.join(good)}")
-    return "fsdp"
-
-
 def _estimator(case: RlCase, ppo: str = "gae") -> str:
     return {"ppo": ppo, "reinforce++": "reinforce_plus_plus"}.get(case.rl["algorithm"], "grpo")
 
@@ -115,15 +107,9 @@ OWN: Final = "actor_rollout_ref"
 
 def _verl(case: RlCase) -> str:
     """Overrides of ``main_ppo``."""
-    rl, plan = case.rl, case.plan
-    if rl["cache_precision"] != "bf16" or rl["drafts"]:
-        raise case.refuse("a cache in fp8, or drafted tokens", "plan it without them")
-    backend = _backend(case, fsdp=("zero3", "zero2", "hsdp"), most_tp=False)
-    if backend == "fsdp" and plan.cp > 1 and plan.cp_comm != "a2a":
-        raise case.refuse(f"cp_comm {plan.cp_comm}; FSDP has all-to-all", "plan it with --fix train.cp_comm=a2a")
-    is_off = case.row["placement"] == "one-step-off"
-    keys = _verl_step(case, backend) | _verl_trainer(case, backend) | _verl_engine(case, is_off=is_off)
-    program = "recipe.dapo.main_dapo" if rl["algorithm"] == "dapo" else "verl.trainer.main_ppo"
+    backend, is_off = case.backend, case.row["placement"] == "one-step-off"
+    keys = _verl_step(case, backend) | _verl_trainer(case, backend) | _verl_engine(case) | _verl_pools(case)
+    program = "recipe.dapo.main_dapo" if case.rl["algorithm"] == "dapo" else "verl.trainer.main_ppo"
     program = "verl.experimental.one_step_off_policy.main_ppo" if is_off else program
     config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if backend == "megatron" else ""
     fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
@@ -172,17 +158,10 @@ def _verl_trainer(case: RlCase, backend: str) -> dict[str, Any]:
     return {**found, f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
 
 
-def _verl_engine(case: RlCase, *, is_off: bool) -> dict[str, Any]:
-    """The engine, the pools, and what only some steps have.
-
-    The configuration of one step off leaves the pass of the old policy out itself.
-    """
-    rl, row, each = case.rl, case.row, case.rollout_per_node
-    pool = {
-        f"{OWN}.hybrid_engine": False,
-        "rollout.nnodes": row["num_rollout"] // each,
-        "rollout.n_gpus_per_node": each,
-    }
+def _verl_engine(case: RlCase) -> dict[str, Any]:
+    """The engine, and what only some steps have."""
+    rl, row = case.rl, case.row
+    drafts = {"enable": True, "enable_rollout": True, "num_speculative_tokens": rl["drafts"]} if rl["drafts"] else {}
     return {
         f"{OWN}.rollout.name": rl["engine"],
         f"{OWN}.rollout.n": rl["samples"],
@@ -193,11 +172,36 @@ def _verl_engine(case: RlCase, *, is_off: bool) -> dict[str, Any]:
         "trainer.n_gpus_per_node": case.per_node,
         "trainer.nnodes": case.nodes,
         f"++{OWN}.rollout.quantization": "fp8" if rl["rollout_precision"] == "fp8" else None,
+        f"++{OWN}.rollout.engine_kwargs.{rl['engine']}.kv_cache_dtype": "fp8_e4m3"
+        if rl["cache_precision"] == "fp8"
+        else None,
+        **{f"{OWN}.model.mtp.{name}": value for name, value in drafts.items()},
         "++algorithm.filter_groups.enable": True if rl["algorithm"] == "dapo" else None,
-        "++algorithm.rollout_correction.bypass_mode": not rl["old_pass"] if is_off or not rl["old_pass"] else None,
         "critic.model.path": hub_name(rl["critic"]) if rl["critic"] else None,
-        **(pool if is_off else {}),
     }
+
+
+def _verl_pools(case: RlCase) -> dict[str, Any]:
+    """The placement. The configuration of one step off leaves the pass of the old policy out itself."""
+    rl, row, each, placement = case.rl, case.row, case.rollout_per_node, case.row["placement"]
+    bypass = {"++algorithm.rollout_correction.bypass_mode": not rl["old_pass"]}
+    pool = {"nnodes": row["num_rollout"] // each, "n_gpus_per_node": each}
+    if placement == "one-step-off":
+        return {f"{OWN}.hybrid_engine": False, **{f"rollout.{name}": value for name, value in pool.items()}, **bypass}
+    found: dict[str, Any] = {} if rl["old_pass"] else {**bypass}
+    if placement == "partial":
+        found |= {"trainer.v1.trainer_mode": "colocate_async"}
+    if placement == "async":
+        found |= {
+            "trainer.v1.trainer_mode": "separate_async",
+            "trainer.v1.separate_async.parameter_sync_step": rl["updates"],
+            "trainer.v1.separate_async.num_warmup_batches": rl["staleness"],
+            "trainer.v1.sampler.max_off_policy_threshold": rl["staleness"] + 1,
+            f"{OWN}.hybrid_engine": False,
+            **{f"{OWN}.rollout.{name}": value for name, value in pool.items()},
+            f"{OWN}.rollout.checkpoint_engine.backend": "nccl",
+        }
+    return found
 
 
 def _pair(key: str, value: Any) -> str:
@@ -228,11 +232,7 @@ def _nemo(case: RlCase) -> str:
     """A YAML over ``grpo_math_1B.yaml``."""
     import yaml
 
-    rl = case.rl
-    if rl["critic"] or rl["drafts"] or rl["engine"] != "vllm" or rl["epochs"] > 1:
-        raise case.refuse("a critic, drafted tokens, another engine than vLLM, or epochs", "plan GRPO without them")
-    if case.plan.vp > 1:
-        raise case.refuse(f"vp {case.plan.vp}", "plan it with --fix train.vp=1")
+    rl, placement = case.rl, case.row["placement"]
     document = {
         "defaults": "grpo_math_1B.yaml",
         "grpo": {
@@ -241,9 +241,9 @@ def _nemo(case: RlCase) -> str:
             "use_dynamic_sampling": rl["algorithm"] == "dapo",
             "adv_estimator": {"name": "reinforce_plus_plus" if rl["algorithm"] == "reinforce++" else "grpo"},
             "async_grpo": {
-                "enabled": case.row["placement"] == "async",
-                "max_trajectory_age_steps": rl["staleness"],
-                "in_flight_weight_updates": bool(rl["in_flight"]),
+                "enabled": placement in ("async", "one-step-off"),
+                "max_trajectory_age_steps": rl["staleness"] if placement == "async" else 1,
+                "in_flight_weight_updates": placement == "async" and bool(rl["in_flight"]),
             },
         },
         "loss_fn": {
@@ -257,7 +257,7 @@ def _nemo(case: RlCase) -> str:
 
 
 def _nemo_policy(case: RlCase) -> dict[str, Any]:
-    rl, is_fsdp = case.rl, _backend(case, fsdp=("zero3",), most_tp=True) == "fsdp"
+    rl, is_fsdp = case.rl, case.backend == "fsdp"
     return {
         "model_name": hub_name(case.model.name),
         "train_global_batch_size": case.answers,
@@ -296,11 +296,13 @@ def _nemo_generation(case: RlCase) -> dict[str, Any]:
     }  # fmt: skip
     engine |= {"precision": "fp8"} if rl["rollout_precision"] == "fp8" else {}
     engine |= {"kv_cache_dtype": "fp8"} if rl["cache_precision"] == "fp8" else {}
+    drafts = {"speculative_config": {"method": "mtp", "num_speculative_tokens": rl["drafts"]}}
     pool = {"num_nodes": _nemo_rollout_nodes(case), "gpus_per_node": case.rollout_per_node}
     return {
         "backend": "vllm",
         "max_new_tokens": rl["response_tokens_max"],
         "vllm_cfg": engine,
+        **({"vllm_kwargs": drafts} if rl["drafts"] else {}),
         "colocated": {"enabled": case.shares, **({} if case.shares else {"resources": pool})},
     }
 
@@ -324,16 +326,12 @@ def _nemo_cluster(case: RlCase) -> dict[str, int]:
 
 def _slime(case: RlCase) -> str:
     """Options of ``train.py`` or ``train_async.py``."""
-    rl, sharding = case.rl, case.plan.sharding
-    if rl["rollout_precision"] != "bf16" or rl["cache_precision"] != "bf16" or rl["epochs"] > 1:
-        raise case.refuse("engines in fp8, epochs", "plan it in bf16, packed")
-    if sharding != "zero1":
-        raise case.refuse(f"sharding {sharding}", "plan it with --fix train.sharding=zero1")
     model = [" ".join(map(quoted, words)) for words in _dimensions(case)]
     groups = (model, *(_options(each(case)) for each in (_slime_step, _slime_trainer, _slime_pools)))
     program = "train_async.py" if case.row["placement"] == "one-step-off" else "train.py"
     options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in groups)
     fill = "PROMPT_DATA=/path/to/prompts.jsonl\nREF_LOAD=/path/to/model_torch_dist\n"
+    fill += "DRAFT_MODEL=/path/to/draft_model\n" * (case.rl.get("speculative") == "eagle")
     return f'set -euo pipefail\n\n{fill}\nOPTIONS=(\n{options}\n)\n\npython3 {program} "${{OPTIONS[@]}}"\n'
 
 
@@ -395,9 +393,10 @@ def _slime_pools(case: RlCase) -> dict[str, Any]:
         "sglang-mem-fraction-static": f"{case.share:g}",
         "sglang-pipeline-parallel-size": pp if pp > 1 else None,
         "sglang-expert-parallel-size": ep if ep > 1 else None,
-        "sglang-speculative-algorithm": f"EAGLE --sglang-speculative-num-steps {rl['drafts']}"
-        if rl["drafts"]
-        else None,
+        "sglang-kv-cache-dtype": "fp8_e4m3" if rl["cache_precision"] == "fp8" else None,
+        "sglang-speculative-algorithm": "EAGLE" if rl["drafts"] else None,
+        "sglang-speculative-num-steps": rl["drafts"] or None,
+        "sglang-speculative-draft-model-path": '"$DRAFT_MODEL"' if rl.get("speculative") == "eagle" else None,
     }
 
 

@@ -120,7 +120,13 @@ def _experts(facts: Facts, options: Options) -> None:
     if "num_experts" not in facts:
         return
     by_deepspeed = facts.framework == "megatron-deepspeed"
-    facts.assume("num_experts_per_tok", 1 if by_deepspeed else 2)
+    if by_deepspeed or any(name.startswith("moe-") for name in options.given):
+        facts.assume("num_experts_per_tok", 1 if by_deepspeed else 2)
+    else:
+        facts.miss(
+            "num_experts_per_tok",
+            ("1 without --moe-router-topk up to 2023, 2 since",),
+        )
     width = facts.number("intermediate_size")
     if width is not None:
         facts.assume("moe_intermediate_size", width, "as wide as the dense layers")

@@ -18,8 +18,15 @@ from shardplan.launch.dialects.own_names import unsaid
 from shardplan.launch.dialects.reading import Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.trainers import adapter_facts, copy_facts, frozen_facts, objective_facts, packed_facts
-from shardplan.launch.dialects.values import ATTENTION, attention, degree, on_off, optimizer, precision, switch, text
+from shardplan.launch.dialects.trainers import (
+    adapter_facts,
+    copy_facts,
+    frozen_facts,
+    kernel_facts,
+    objective_facts,
+    packed_facts,
+)
+from shardplan.launch.dialects.values import degree, on_off, optimizer, precision, switch, text
 
 NAME: Final = "ms-swift"
 VERSION: Final = "main of 2026 (3602360a)"
@@ -112,7 +119,7 @@ def _trained(facts: Facts, settings: Settings, default: str) -> None:
     tuner = settings.first("tuner-type", "train-type", "sft-type")
     if not state(facts, "train", tuner, lambda value: TRAINED.get(str(value))):
         facts.assume("train", default, "tuner_type")
-    state(facts, "attention", settings.first(*ATTENTION), attention)
+    kernel_facts(facts, settings)
     adapter_facts(facts, settings, rank=8, matrices="all")
     frozen_facts(facts, settings)
     objective_facts(facts, settings)
