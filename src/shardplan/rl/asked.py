@@ -138,6 +138,12 @@ def _algorithm(rl: Record) -> str:
 
 def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
     """The lengths that ``mean=2k,max=4k`` or ``file=lengths.txt`` means. Raises InputError."""
+    if "=" not in text:
+        raise InputError(
+            f"--response-tokens is {shown(text)}",
+            rule="lengths have a mean and a max",
+            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
+        )
     given = dict(pairs_of("--response-tokens", [part for part in text.split(",") if part.strip()] or [text]))
     known = ("mean", "max", "spread", "endless", "file")
     for name in given:
@@ -168,16 +174,21 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
             rule="a file of lengths stands alone, or with max; the server reads no files",
             hint="write --response-tokens file=lengths.txt",
         )
-    lines = [line.strip() for line in read_text(Path(given["file"])).splitlines() if line.strip()]
+    lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
+    found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
+    return Lengths.of_file(found, cap)
+
+
+def _length(text: str, where: str) -> int:
+    """A length of a file. Raises InputError."""
     try:
-        found = [parse_whole(line) for line in lines]
+        return parse_whole(text)
     except ValueError as error:
         raise InputError(
-            f"{given['file']}: {error}",
+            f"{where}: {shown(text)} {error}",
             rule="a file of lengths has a whole number of tokens in each line",
             hint="write the length of every answer on a line of its own",
         ) from None
-    return Lengths.of_file(found, cap)
 
 
 def _check_given(record: Record, rl: Record) -> None:
