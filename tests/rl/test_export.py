@@ -82,7 +82,7 @@ def test_what_a_framework_does_not_run(
     (tmp_path / "rl.json").write_text(json.dumps(record))
     text = refused("export", str(tmp_path / "rl.json"), "--to", to, "--pick", place(record, placement))
     assert said in text
-    assert "--placement" in text
+    assert f"--framework {to}" in text
     assert "or --pick" in text
 
 
