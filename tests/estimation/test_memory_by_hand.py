@@ -93,7 +93,7 @@ def test_a_node_holds_its_share() -> None:
 
 def held(plan: dict[str, Any], **changes: Any) -> ActivationMemory:
     """The second of four stages, which keeps three micro-batches."""
-    asked = question(backward_gradients=0.2, logits_bytes={"gathered": 8.0})
+    asked = question(backward_gradients=0.2, logits_bytes={"gathered": 8.0, "gathered_alone": 8.0})
     asked = replace(asked, job=replace(asked.job, software=Software(loss_kernel="gathered")))
     stage = replace(WHOLE, **{"rank": 1, "num_layers": 4, "has_embedding": 0, "has_head": 0} | changes)
     around = replace(AROUND, output_bytes=2.0, logits=10.0)

@@ -293,7 +293,7 @@ def _memory(task: RlTask, best: RlPlan) -> str:
 
 def _measured(best: RlPlan) -> Part:
     """Measured steps that are like the plan, and what the band is made of."""
-    band = f"eight of ten steps lie in the band, by {band_of(best).text}"
+    band = f"The band is made to hold eight of ten steps, by {band_of(best).text}."
     return Part("Nearest measured steps", [Bullets([each.text for each in nearest(best)]), Line(band, tone="quiet")])
 
 
@@ -385,7 +385,7 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
         title=heading,
         panels=(panel,),
         num_columns=1,
-        note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
+        note="Pools that work on answers of an earlier step start together. Predicted by shardplan.",
         panel_size=(820, 420),
     )
 

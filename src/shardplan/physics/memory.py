@@ -32,7 +32,7 @@ LOSS_KEPT = {
 }
 """Bytes per logit that wait for the backward pass: the softmax or its logarithm in fp32, 16-bit logits, nothing."""
 
-LOSS_ALONE = {"loss_parallel": "autograd", "compiled": "single"}
+LOSS_ALONE = {"loss_parallel": "autograd", "compiled": "single", "gathered": "gathered_alone"}
 """What the loss is where no tensor-parallel ranks share the vocabulary."""
 
 LOSS_HELD = {"gathered": 4.0}
