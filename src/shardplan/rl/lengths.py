@@ -54,7 +54,7 @@ class Lengths:
         """Raises ``InputError`` where no distribution has these values."""
         if not 0 <= self.mean <= self.cap <= MOST_TOKENS:
             raise InputError(
-                f"answers have {self.mean:,g} tokens on average and {self.cap:,g} at most",
+                f"answers have {self.mean:,.10g} tokens on average and {self.cap:,} at most",
                 rule=f"the mean length is at most the cap, which is at most {MOST_TOKENS:,} tokens",
                 hint="write --response-tokens mean=2k,max=4k",
             )
