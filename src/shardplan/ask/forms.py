@@ -1,7 +1,7 @@
-"""Forms: the fields with which a question is asked, each declared once.
+"""Forms: the fields of a question, each declared once.
 
 Flags and their help, bodies of the JSON API with their schema, fields of pages and columns of sweeps derive from them.
-Fields of records (``Job``, ``Plan``, ``Software``) are declared where the records are; a form says where they stand.
+Fields of records (``Job``, ``Plan``, ``Software``) are declared with the records; a form says where they appear.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNT: Final[Mapping[str, Any]] = {"takes": "count", "least": 1, "most": MAX_NU
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """Single values of the cluster, replaced: see :class:`shardplan.inputs.readers.overrides.Overrides`."""
+    """Single values of the cluster to replace: see :class:`shardplan.inputs.readers.overrides.Overrides`."""
 
     intra_node_bandwidth: str | None = asked(
         "Inside the innermost tier, per accelerator and direction: 450, 450GB/s.",
@@ -101,7 +101,7 @@ PlanFields = Annotated[Given, FieldsOf(Plan, "Plan")]
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionForm:
-    """Everything about a training run but the plan."""
+    """Everything about a training run except the plan."""
 
     model: str | None = asked(
         "Name (see `shardplan models`), path of a config.json or its folder, repository in the hub cache, or "
@@ -163,7 +163,7 @@ class QuestionForm:
 
     @property
     def reads(self) -> tuple[str | None, ...]:
-        """What may be files."""
+        """Paths that the question may read."""
         return self.model, self.cluster, self.accelerator, self.stack, self.profile
 
 
@@ -177,7 +177,7 @@ ProfileField = Annotated[str | None, FieldOf(QuestionForm, "profile")]
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceForm:
-    """The declared space of a search. Each can be repeated, or take several fields: tp=4,pp=2."""
+    """The declared space of a search. Each field can be repeated, or take several fields: tp=4,pp=2."""
 
     PANEL = "Search"
 
@@ -206,7 +206,7 @@ class SpaceForm:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchForm(SpaceForm):
-    """The space of the search, and what is listed of it."""
+    """The space of the search, and what the answer lists."""
 
     top: int | None = asked(
         "Number of plans to list. Default: 5, in JSON 10.",

@@ -1,4 +1,4 @@
-"""The fields of an RL step: what is generated, how the pools share accelerators, and what a step computes besides."""
+"""The fields of an RL step: what is generated, how the pools share accelerators, and what a step also computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNT: Final[dict[str, Any]] = {"least": 1, "most": MOST_PROMPTS, "metavar": "N
 
 @dataclass(frozen=True, kw_only=True)
 class RlForm:
-    """An RL step beside the question of its trainer."""
+    """An RL step, in addition to the question of its trainer."""
 
     PANEL = "RL step"
 
@@ -119,7 +119,7 @@ class RlRunForm:
 
 @dataclass(frozen=True, kw_only=True)
 class RlDecisionForm(RlRunForm):
-    """What a page or a request asks of an RL step besides, which commands ask of the answer of ``shardplan rl``."""
+    """What a page or a request also asks about an RL step; commands ask it about the answer of ``shardplan rl``."""
 
     days: float | None = asked("The run is to be done in this many days.", least=0, most=1e6, metavar="DAYS")
     change: list[str] | None = asked(

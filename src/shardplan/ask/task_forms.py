@@ -1,4 +1,4 @@
-"""Forms of what asks more than one search: decisions, one step, launch files."""
+"""Forms of commands other than a single search: decisions, one step, launch files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SensitivityForm:
 
 @dataclass(frozen=True, kw_only=True)
 class FitForm:
-    """What is sought."""
+    """What is maximised or minimised."""
 
     PANEL = "Search"
 
@@ -91,7 +91,7 @@ class FitForm:
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfForm:
-    """What is changed."""
+    """The changes."""
 
     PANEL = "Change"
 
@@ -105,7 +105,7 @@ class WhatIfForm:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetForm:
-    """Where a run takes place, and what it may take."""
+    """The cluster and the limits of a run."""
 
     PANEL = "Budget: the others are worked out"
 
@@ -155,7 +155,7 @@ class BudgetForm:
 
 @dataclass(frozen=True, kw_only=True)
 class StepForm:
-    """What is simulated in place of the plan's own step, and what disturbs it."""
+    """The step to simulate instead of the plan's own, and its disturbances."""
 
     times: Path | None = asked("Simulate a case with times of its own, not a plan.", metavar="FILE")
     pick: PickField = None
@@ -191,7 +191,7 @@ class StepForm:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateForm:
-    """What is simulated beside the step of one replica."""
+    """Simulation of more than the step of one replica."""
 
     slow_replica: list[str] | None = asked(
         "Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
@@ -213,7 +213,7 @@ class SimulateForm:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedForm:
-    """What was measured of a plan."""
+    """Measurements of a plan."""
 
     PANEL = "Measurement"
 
@@ -222,7 +222,7 @@ class ObservedForm:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchForm:
-    """What a launch file does not say."""
+    """Values that a launch file leaves open."""
 
     PANEL = "Question"
 
@@ -249,7 +249,7 @@ class LaunchForm:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeForm:
-    """What two launch files or plan files do not say."""
+    """Values that two launch files or plan files leave open."""
 
     PANEL = "Question"
 

@@ -216,7 +216,7 @@ TITLES: Final = {
     "What is built in": ("models", "clusters", "accelerators", "stacks", "examples"),
     "Research": ("published", "schedules"),
 }
-"""The commands as help lists them."""
+"""Titles of the help, with their commands."""
 OTHERWISE: Final = words(
     {
         "plan": "search optimize optimise tune find best recommend auto autotune solve",
@@ -243,13 +243,13 @@ OTHERWISE: Final = words(
         "calibrate": "fit-constants calibration",
     }
 )
-"""Commands by what else they are called."""
+"""Commands by other words."""
 RENAMED: Final = {"timeline": "simulate"}
 """Former names of commands, which still work."""
 
 
 class Commands(CommandGroup):
-    """The group of commands; it turns every refusal into words, a record and an exit status."""
+    """The group of commands; it turns every refusal into an error text, a record and an exit status."""
 
     ENTRIES = COMMANDS
     TITLES = TITLES
@@ -262,12 +262,12 @@ class Commands(CommandGroup):
         forget_reads()
         try:
             status = super().main(arguments, **{**extra, "standalone_mode": False})
-            sys.stdout.flush()  # here, where a reader that has gone is expected
+            sys.stdout.flush()  # a reader that has gone is noticed here
         except SystemExit as stop:  # typer's own answer to a broken pipe is 1; completion of a shell ends with 0
             status = abandon_output() if stop.code == 1 else stop.code
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
-        except Exception as error:  # noqa: BLE001  # what is not refused is a defect, and has a status of its own
+        except Exception as error:  # noqa: BLE001  # anything else is a defect, and has its own status
             status = INTERRUPTED if is_from_interrupt(error) else _ended_by(error, arguments)
         if status == INTERRUPTED:
             interrupted()
@@ -275,7 +275,7 @@ class Commands(CommandGroup):
 
 
 def _ended_by(error: Exception, arguments: Sequence[str]) -> int:
-    """Says why a command gives no answer; its exit status."""
+    """Reports why a command gives no answer; returns its exit status."""
     if isinstance(error, UsageError):
         error = _from_usage(error, arguments)
     if isinstance(error, ShardplanError):
@@ -307,7 +307,7 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
-    """Words of the command that could not be read."""
+    """Words of the command that could not be parsed."""
     words: list[str] = []
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))

@@ -1,6 +1,6 @@
-"""A case of a published method in its own terms: from flags, the short way to one, and from a file.
+"""A case of a published method in its own terms, from flags or from a file.
 
-A field of these forms is called in a case as its ``key`` says: ``model.num_layers`` is ``num_layers`` of ``model``.
+The ``key`` of a form's field is its name in a case: ``model.num_layers`` is ``num_layers`` of ``model``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFlags:
-    """Where a case comes from."""
+    """Source of a case."""
 
     PANEL = "Case"
 
@@ -45,7 +45,7 @@ class CaseFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class CalculatorFlags:
-    """What the calculator asks for. Without any flag it answers its page's own example."""
+    """Inputs of the calculator. Without any flag it answers its page's own example."""
 
     PANEL = "Model"
 
@@ -81,7 +81,7 @@ class CalculatorFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class SearcherFlags:
-    """What the searcher reads and writes."""
+    """Inputs and outputs of the searcher."""
 
     PANEL = "Search"
 
@@ -175,7 +175,7 @@ class DegreeFlags:
 
 
 def case_of(form: object, **others: Any) -> Case:
-    """What the fields of a form give, each in its place; ``others``: values of fields in place of their texts."""
+    """The values of a form's fields, each in its place; ``others`` are parsed values that replace texts."""
     case: Case = {}
     for name, key in keys(type(form)).items():
         value = others.get(name, getattr(form, name))
@@ -189,7 +189,7 @@ def case_of(form: object, **others: Any) -> Case:
 
 
 def read_case(flags: CaseFlags, method: Method) -> Case:
-    """The case that the flags point to; empty where they point nowhere. Raises InputError."""
+    """The case in the file that the flags name; empty without one. Raises InputError."""
     from shardplan.base.files import read_text
     from shardplan.methods.check import REFERENCE
 
@@ -209,7 +209,7 @@ def read_case(flags: CaseFlags, method: Method) -> Case:
 
 
 def section(path: Path, name: str) -> Any:
-    """The mapping of a file, or the part of it that is called ``name``. Raises InputError."""
+    """The mapping in a file, or its part called ``name``. Raises InputError."""
     from shardplan.base.files import parse_document, read_text
     from shardplan.methods.check import REFERENCE
 
@@ -218,7 +218,7 @@ def section(path: Path, name: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> Case:
-    """``base`` with the given fields in place of its own, part by part."""
+    """``base`` with the given fields replacing its own, part by part."""
     result = dict(base)
     for name, value in given.items():
         before = result.get(name)
@@ -247,7 +247,7 @@ def _rows(text: str, label: str) -> list[Case]:
 
 
 def _value(text: Any) -> Any:
-    """A cell as a number where it is one."""
+    """A cell as a number, if it is one."""
     try:
         value = float(text)
     except (TypeError, ValueError):

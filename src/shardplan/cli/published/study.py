@@ -22,7 +22,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFlags:
-    """What is shown of it, and who works it out."""
+    """What is shown, and the number of workers."""
 
     PANEL = "Study"
 
@@ -48,8 +48,8 @@ class StudyFlags:
 def study(*, name: NameArgument, output: OutputFlags, wanted: StudyFlags) -> int:
     """Repeat the whole study of a paper: every search of it, its tables and figures.
 
-    Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
-    candidate enumerated, priced and ranked.
+    For arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, with
+    every candidate enumerated, priced and ranked.
     """
     target = output.checked_target()
     out, num_workers = wanted.out, wanted.workers
