@@ -33,27 +33,27 @@ class FitFlags:
 
     PANEL = "Fit"
 
-    runs: str | None = asked("Measured runs of one accelerator, a row for each.", is_argument=True, metavar="RUNS.csv")
+    runs: str | None = asked("CSV of measured runs on one accelerator.", is_argument=True, metavar="RUNS.csv")
     accelerator: str | None = asked(
         "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
         metavar="NAME|FILE",
     )
     out: str | None = asked("File to write the profile to.", panel="Output", metavar="FILE")
     holdout: str = asked(
-        "Share of the runs that the fit does not see, to check it, in whole configurations; 0: none.",
+        "Share of the runs to hold out of the fit, in whole configurations; 0 for none.",
         default=HOLDOUT,
         metavar="SHARE",
     )
     seed: int = asked("Random seed that selects the held-out runs.", default=0, least=0, most=MOST_SEED, metavar="N")
     accept_poor_fit: bool = switch(
-        f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}."
+        f"Write the profile even if its median error on the fitted runs is above {MOST_ERROR:.0%}."
     )
     template: bool = switch("Print a file of measured runs to start from: the header and two rows.")
     microbench: bool = switch(
         "Time kernels on this machine with torch, and collectives under torchrun.", panel="Kernels"
     )
     device: str | None = asked(
-        "cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME"
+        "cpu, cuda or cuda:1. Default: the GPU if there is one.", panel="Kernels", metavar="NAME"
     )
     sizes: str = asked("small (under a minute) or full.", default="full", panel="Kernels", metavar="NAME")
     cluster: str | None = asked(

@@ -22,7 +22,7 @@ def _name(text: str) -> object:
     return typer.Argument(metavar="NAME", show_default=False, help=text)
 
 
-NameArgument = Annotated[str | None, _name("One of the list, or the path of a file.")]
+NameArgument = Annotated[str | None, _name("Name of an entry to show, or path of a file.")]
 ProfileArgument = Annotated[str | None, _name("A generation of accelerators, or the path of a profile.")]
 LONGEST = 2**31
 LengthFlag = Annotated[
@@ -30,7 +30,7 @@ LengthFlag = Annotated[
     flag("Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most.", metavar="N"),
 ]
 ReleasesFlag = Annotated[bool, flag("Show what changed from release to release, and when.", "--releases")]
-FieldsFlag = Annotated[bool, flag("List what --software sets, with values and defaults.", "--fields")]
+FieldsFlag = Annotated[bool, flag("List the settings of --software, with values and defaults.", "--fields")]
 
 
 @with_flags
@@ -144,7 +144,7 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
 FOLDER: Final = "examples"
 EXAMPLE: Final = OwnFile("the example of that name", re.compile(rb"(?!)"))
 """No file counts as ours: an equal one is left as it is, and any other belongs to the user."""
-FolderArgument = Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write them; it is made if needed.")]
+FolderArgument = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder to write them to; created if needed.")]
 
 
 @with_flags

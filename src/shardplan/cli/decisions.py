@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @with_flags
 def scale(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: ChartFlags, wanted: ScaleForm) -> int:
-    """Plan one job on clusters of several sizes, and say from where more accelerators do not pay.
+    """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
     --gpus and --nodes take a range, whose sizes double (64..4096 or 64-4096), or a list (64,96,128). The global batch
     is the same at every size, by default that of `plan` at the largest. The answer of `shardplan rl` can replace the

@@ -173,8 +173,8 @@ class DetailFlags:
 
     PANEL = "Output"
 
-    explain: bool = switch("Also print reasons: limits, alternatives, near runs.")
-    assumptions: bool = switch("Also print all that was assumed.")
+    explain: bool = switch("Also print reasons: limits, alternatives, nearest runs.")
+    assumptions: bool = switch("Also print all assumptions.")
     all: bool = switch("Print everything.")
 
     @property
@@ -202,11 +202,11 @@ class PlanDetailFlags:
     PANEL = "Output"
 
     stage: int | None = asked(
-        "Also print what is alive at the memory peak of this pipeline stage, from 0; --explain does so of the fullest.",
+        "Also print what is in memory at the peak of this pipeline stage, from 0; --explain does so for the fullest.",
         least=0,
         most=MOST_STAGE,
     )
-    layout: bool = switch("Also print which ranks form each group, where they lie, and what each group sends.")
+    layout: bool = switch("Also print which ranks form each group, where they are, and what each group sends.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ class OutputFlags:
     PANEL = "Output"
 
     json: str | None = asked("Write the answer as JSON; - is standard output.", metavar="FILE|-")
-    force: bool = switch("Replace files that shardplan did not write.", is_rare=True)
+    force: bool = switch("Overwrite files that shardplan did not write.", is_rare=True)
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
         """Target of the file of ``flag``, by default that of ``--json``."""

@@ -29,7 +29,7 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Script or configuration, then files that it names or that hold with it. They are read, never run. "
+        help="Script or configuration, then files that it names or that go with it. They are read, never run. "
         "Arguments of the script come after --.",
         show_default=False,
     ),

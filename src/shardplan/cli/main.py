@@ -59,7 +59,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ScriptCommand,
     ),
     "resume": CommandEntry(
-        "Say whether NEW can load the checkpoint that OLD saved, and what is not kept.",
+        "Say whether NEW can load the checkpoint that OLD saved, and what is lost.",
         (
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
@@ -116,7 +116,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions",
     ),
     "budget": CommandEntry(
-        "Say how many accelerators, days and how much money and energy a training run takes.",
+        "Say how many accelerators and days, and how much money and energy, a training run takes.",
         (
             "shardplan budget llama-3.1-405b --cluster dgx-h100 --tokens 15.6T --days 60",
             "shardplan budget llama-3.1-70b --clusters dgx-h100,dgx-b200 --tokens 15T --gpus 2048",
@@ -184,7 +184,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "catalogue",
     ),
     "stacks": CommandEntry(
-        "List the training frameworks whose defaults are known, or show one.",
+        "List the training frameworks with known defaults, or show one.",
         ("shardplan stacks", "shardplan stacks torchtitan", "shardplan stacks --fields"),
         "catalogue",
     ),
@@ -198,7 +198,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
     ),
     "calibrate": CommandEntry(
-        "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
+        "Fit the constants of the estimate to your own measured runs, or to kernels timed on this machine.",
         ("shardplan calibrate examples/my-runs.csv --out my-cluster.yaml",),
     ),
     "published": CommandEntry(

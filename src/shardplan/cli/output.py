@@ -65,7 +65,7 @@ class ChartFlags:
     PANEL = "Output"
 
     csv: str | None = asked("Write the answer as a table.", metavar="FILE")
-    html: str | None = asked("Write the figure as a page, one file without a network.", metavar="FILE")
+    html: str | None = asked("Write the figure as a page that works offline.", metavar="FILE")
     png: str | None = asked("Write the figure as a picture (PNG).", metavar="FILE")
     svg: str | None = asked("Write the figure as a picture (SVG).", metavar="FILE")
 

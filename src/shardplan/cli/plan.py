@@ -38,7 +38,7 @@ class WantedFlags:
     """Which method searches, and which framework runs the plan."""
 
     method: str | None = field_asked(
-        "Ask another method in place of our search (see `shardplan published methods`): the question in its terms, "
+        "Use another method instead of our search (see `shardplan published methods`): the question in its terms, "
         "what it ignores, its configurations, and our estimate of each.",
         panel="Search",
         is_rare=True,
@@ -187,7 +187,7 @@ class FromFlags:
     """The plan file to start from."""
 
     file: Path | None = field_asked(
-        "Start from a plan file in place of MODEL; flags replace what it has.",
+        "Start from a plan file instead of MODEL; flags replace its values.",
         flags=("--from",),
         panel="Plan file",
         metavar="FILE",

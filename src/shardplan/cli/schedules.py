@@ -26,7 +26,9 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.timeline.bars import HUES, OF_KIND, ink_on, shades
 from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
-ScheduleArgument = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list.")]
+ScheduleArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="Name of an entry to show.")
+]
 HUES_OF: Final = {"F": OF_KIND[FORWARD], "B": OF_KIND[BACKWARD], "W": OF_KIND[WEIGHT_GRADIENT]}
 """Hues of the passes, as in the pictures of a step."""
 NUMBER: Final = 3

@@ -32,9 +32,9 @@ class SweepFlags:
     )
     out: Path | None = asked("Folder of the results.", panel="Output", metavar="DIR")
     workers: int | None = asked("Number of worker processes. Default: 1.", least=1, most=MOST_WORKERS, metavar="N")
-    scheduler: str | None = asked("Dask scheduler whose workers ask.", metavar="tcp://HOST:PORT")
-    resume: bool = switch("Go on with the sweep in the folder.")
-    status: bool = switch("Say how far the sweep in the folder is.")
+    scheduler: str | None = asked("Dask scheduler whose workers run the searches.", metavar="tcp://HOST:PORT")
+    resume: bool = switch("Continue the sweep in the folder.")
+    status: bool = switch("Show the progress of the sweep in the folder.")
 
 
 @with_flags
@@ -157,7 +157,7 @@ def duration(seconds: float) -> str:
     return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
 
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished sweep.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ class PlotFlags:
     facet: str | None = asked("A panel for each value of this field.", metavar="FIELD")
     where: list[str] | None = asked("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
     out: Path | None = asked("File: .html for a page, .png for a picture.", panel="Output", metavar="FILE")
-    force: bool = switch("Replace a file that shardplan did not write.", panel="Output")
+    force: bool = switch("Overwrite a file that shardplan did not write.", panel="Output")
 
 
 @with_flags

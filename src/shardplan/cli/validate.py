@@ -38,7 +38,7 @@ ByFlag = Annotated[
         autocompletion=one_of(GROUPS),
     ),
 ]
-RlFlag = Annotated[bool, flag("The published steps of reinforcement learning, in place of training runs.")]
+RlFlag = Annotated[bool, flag("Compare the published RL steps instead of training runs.")]
 RunFlag = Annotated[str | None, flag("One published run in full, with the reasons for its error.", metavar="NAME")]
 HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 

@@ -189,7 +189,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
 
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="Name of an entry to show in full.")
 ]
 
 

@@ -17,7 +17,9 @@ from shardplan.cli.progress import MOST_WORKERS, workers_of
 MOST_DOMAIN: Final = 100_000
 ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: subramanian2024, of arXiv 2410.00273.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Method of the study: subramanian2024 (arXiv 2410.00273).")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
