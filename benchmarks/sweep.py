@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from measure import Record, parser, table, write_record
 
-from shardplan.decide.sweeps.grid import SweepGrid, grid_of, put
+from shardplan.decide.sweeps.grid import SweepGrid, grid_of, question_at
 from shardplan.decide.sweeps.rows import rows_of
 from shardplan.decide.sweeps.run import WorkerProcesses, sweep
 from shardplan.planner.search import search_question
@@ -86,9 +86,9 @@ def _slice(sizes: tuple[int, ...]) -> SweepGrid:
 def _looped(grid: SweepGrid, number: int) -> Record:
     """A loop over the search, which answers its fastest plan in full, its ties and the plan to take."""
     numbers = np.random.default_rng(0).permutation(grid.num_questions)[:number]
-    puts = [put(grid.point(int(each))) for each in numbers]
+    asked_questions = [question_at(grid.point(int(each))) for each in numbers]
     started, started_cpu = time.perf_counter(), time.process_time()
-    for each in puts:
+    for each in asked_questions:
         search_question(each.question, top=1, stack=each.scope.stack, suggestions=False)
     cpu = time.process_time() - started_cpu
     return _record("a loop over search", number, time.perf_counter() - started, cpu)

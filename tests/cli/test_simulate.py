@@ -91,6 +91,23 @@ def test_a_plan_next_to_its_closed_form(plan: Path) -> None:
     assert [rank["peak_in_flight"] for rank in record["ranks"]] == [4, 3, 2, 1]
 
 
+def test_all_schedules_of_a_plan(plan: Path, tmp_path: Path) -> None:
+    """Zero bubble waits less than 1F1B, and that keeps less than GPipe and waits no longer (arXiv 2401.10241)."""
+    record = answer("simulate", plan, "--schedule", "all")
+    found = {row["schedule"]: row for row in record["schedules"]}
+    assert {*found, *record["refused"]} == set(list_all_schedules())
+    times = [row["step_time_s"] for row in record["schedules"]]
+    assert times == sorted(times)
+    assert found["1f1b"]["is_own"]
+    assert found["1f1b"]["step_time_s"] == answer("simulate", plan)["step_time_s"]
+    assert found["zb-h1"]["bubble_rate"] < found["1f1b"]["bubble_rate"] == pytest.approx(found["gpipe"]["bubble_rate"])
+    assert found["1f1b"]["peak_memory_bytes"] < found["gpipe"]["peak_memory_bytes"]
+    assert "*  1f1b" in run("simulate", plan, "--schedule", "all").stdout
+    assert "--schedule all is given with --svg" in refused(
+        "simulate", plan, "--schedule", "all", "--svg", tmp_path / "a.svg"
+    )
+
+
 def test_jitter_is_repeatable(plan: Path) -> None:
     calm = answer("simulate", plan)["step_time_s"]
     first, again, other = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.calibrate.rows import CELLS, PUBLISHED, write
-from tests.cli.commands import answer, run, unwrapped
+from tests.cli.commands import answer, refused, run, unwrapped
 
 from shardplan.answers.validation import seen_of
 from shardplan.calibrate.runs.rows import read_runs, shipped_runs
@@ -18,6 +18,17 @@ from shardplan.cli.validate import GROUPS
 from shardplan.inputs.profile import read_profile
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-runs.csv"
+
+
+def test_one_published_run_in_full() -> None:
+    """DeepSpeed's blog says 2T parameters in 14.4 minutes a step; tier B, so it leaves out what decides."""
+    record = answer("validate", "--run", "ds-azure-gpt-2t")
+    step, fits = record["compared"]
+    assert (step["measured"], fits["measured"]) == ("14.4 min", "ran")
+    assert any("leaves out what decides" in each for each in record["reasons"])
+    assert "2.06T parameters" in record["facts"]["Model"]
+    assert "did you mean ds-azure-gpt-2t" in refused("validate", "--run", "ds-azure-gpt-2")
+    assert "--run is given with --rl" in refused("validate", "--run", "ds-azure-gpt-2t", "--rl")
 
 
 def test_groups_are_those_of_the_statistics() -> None:

@@ -36,7 +36,7 @@ TABLE = RowTable(
         Column("share", "share", lambda row: row[1], "{:.0%}".format),
         Column("", "", lambda row: row[1], bar=Bar(4)),
         Column("", "", lambda row: -(row[1] or 0.0), bar=Bar(4, is_centred=True)),
-        Column("", "in words", lambda row: row[0] * 2, is_wide=True),
+        Column("", "in words", lambda row: row[0] * 2, is_wide=True, leads=True),
         Column(
             "", None, lambda row: row[1], record=lambda value: {"full": [value]}, frame=lambda value: {"cell": value}
         ),

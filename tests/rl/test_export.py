@@ -40,9 +40,12 @@ def place(record: dict[str, Any], placement: str) -> str:
     ("to", "placement"),
     [
         ("verl", "colocated"),
+        ("verl", "partial"),
         ("verl", "one-step-off"),
+        ("verl", "async"),
         ("nemo-rl", "colocated"),
         ("nemo-rl", "in-turns"),
+        ("nemo-rl", "one-step-off"),
         ("nemo-rl", "async"),
         ("slime", "colocated"),
         ("slime", "partial"),
@@ -71,7 +74,7 @@ def test_read_back_it_is_the_same(tmp_path: Path, records: dict[str, dict[str, A
 
 @pytest.mark.parametrize(
     ("to", "placement", "said"),
-    [("verl", "async", "placement async"), ("nemo-rl", "partial", "placement partial"), ("slime", "async", "async")],
+    [("verl", "in-turns", "'in-turns'"), ("nemo-rl", "partial", "'partial'"), ("slime", "async", "'async'")],
 )
 def test_what_a_framework_does_not_run(
     tmp_path: Path, record: dict[str, Any], to: str, placement: str, said: str
@@ -79,7 +82,7 @@ def test_what_a_framework_does_not_run(
     (tmp_path / "rl.json").write_text(json.dumps(record))
     text = refused("export", str(tmp_path / "rl.json"), "--to", to, "--pick", place(record, placement))
     assert said in text
-    assert "--placement" in text
+    assert f"--framework {to}" in text
     assert "or --pick" in text
 
 
@@ -103,3 +106,56 @@ def test_other_files_and_picks(tmp_path: Path, record: dict[str, Any]) -> None:
     assert "1 to" not in refused("export", str(tmp_path / "rl.json"), "--to", "verl", "--pick", "99")
     (tmp_path / "other.json").write_text('{"schema": "shardplan/plan-file/2"}')
     assert "shardplan rl" in refused("export", str(tmp_path / "other.json"), "--to", "verl")
+
+
+DRAFTED = (
+    *("rl", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "512", "--prompts", "32", "--samples", "16"),
+    *("--response-tokens", "mean=700,max=1400", "--placement", "colocated", "--cache-precision", "fp8", *FIXED),
+    *("--limit", "tp=8", "--limit", "pp=16"),
+)
+
+
+@pytest.mark.parametrize("to", ["verl", "nemo-rl", "slime"])
+def test_drafted_tokens_and_the_format_of_the_cache_are_written_and_read(tmp_path: Path, to: str) -> None:
+    record = answer(*DRAFTED, "--framework", to, "--speculative", "mtp:2")
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    out = tmp_path / ("grpo.yaml" if to == "nemo-rl" else "grpo.sh")
+    run("export", str(tmp_path / "rl.json"), "--to", to, "--out", str(out))
+    found = shardplan.audit(out, cluster="dgx-h100", given={"response_mean": 700, "prompt_mean": 256})
+    assert isinstance(found, RlAuditAnswer)
+    task = found.result.task
+    assert (task.drafter, task.drafts, task.cache_precision) == ("mtp", 2, "fp8")
+    assert "Not expressed" not in out.read_text()
+
+
+def test_slime_takes_a_draft_model_beside_the_policy(tmp_path: Path) -> None:
+    record = answer(*STEP, *FIXED, "--framework", "slime", "--placement", "colocated", "--speculative", "eagle:3")
+    assert "draft layer beside the model (EAGLE)" in str(record["assumptions"])
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    run("export", str(tmp_path / "rl.json"), "--to", "slime", "--out", str(tmp_path / "grpo.sh"))
+    found = shardplan.audit(tmp_path / "grpo.sh", cluster="dgx-h100", given={"response_mean": 500, "prompt_mean": 200})
+    assert isinstance(found, RlAuditAnswer)
+    assert (found.result.task.drafter, found.result.task.drafts) == ("eagle", 3)
+    assert found.plan.step_time == pytest.approx(record["plans"][0]["step_time_s"], rel=0.005)
+
+
+def test_an_engine_of_slime_with_stages_is_read_with_its_tensor_degree(tmp_path: Path) -> None:
+    """``--rollout-num-gpus-per-engine`` counts the accelerators of all stages."""
+    stages = ("--fix", "rollout.tp=4", "--fix", "rollout.pp=2", "--placement", "in-turns")
+    (tmp_path / "rl.json").write_text(json.dumps(answer(*STEP, *FIXED, *stages, "--framework", "slime")))
+    text = run("export", str(tmp_path / "rl.json"), "--to", "slime").stdout
+    assert "--rollout-num-gpus-per-engine 8" in text
+    assert "Not expressed" not in text
+
+
+@pytest.mark.parametrize("backend", ["megatron", "fsdp"])
+@pytest.mark.parametrize("to", ["verl", "nemo-rl"])
+def test_every_plan_for_a_framework_can_be_written(tmp_path: Path, to: str, backend: str) -> None:
+    """A large model on few accelerators, where other software would compute some operators again."""
+    where = ("--cluster", "dgx-h100", "--gpus", "64", "--prompts", "64", "--samples", "8")
+    lengths = ("--response-tokens", "mean=500,max=1500")
+    record = answer("rl", "llama-3.1-70b", *where, *lengths, "--framework", to, "--backend", backend)
+    (tmp_path / "rl.json").write_text(json.dumps(record))
+    assert len(record["plans"]) == 4
+    for pick in "1234":
+        assert "Not expressed" not in run("export", str(tmp_path / "rl.json"), "--to", to, "--pick", pick).stdout

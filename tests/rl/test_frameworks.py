@@ -109,11 +109,15 @@ def test_verl(name: str, place: int, tmp_path: Path) -> None:
     with contextlib.chdir(package.parent), hydra.initialize_config_dir(str(package / module / "config"), "1.3"):
         config = hydra.compose((*named, usual)[0], [word for word in words[3:] if not word.startswith("--")])
     own, is_apart = config.actor_rollout_ref, not config.actor_rollout_ref.hybrid_engine
+    modes = {"partial": "colocate_async", "async": "separate_async"}
+    mode, placement = config.trainer.v1.trainer_mode, record(name)["plans"][place]["placement"]
+    pool = own.rollout if mode == "separate_async" else config.get("rollout")
+    assert mode == modes.get(placement, "sync")
     train = config.trainer.nnodes * config.trainer.n_gpus_per_node
     degrees = own.actor.get("megatron", {})
     assert expected == Read(
         train=train,
-        generate=config.rollout.nnodes * config.rollout.n_gpus_per_node if is_apart else train,
+        generate=pool.nnodes * pool.n_gpus_per_node if is_apart else train,
         tp=degrees.get("tensor_model_parallel_size", 1),
         pp=degrees.get("pipeline_model_parallel_size", 1),
         rollout_tp=own.rollout.tensor_model_parallel_size,
@@ -122,6 +126,9 @@ def test_verl(name: str, place: int, tmp_path: Path) -> None:
         updates=config.data.train_batch_size // own.actor.ppo_mini_batch_size,
         longest=config.data.max_response_length,
     )
+    if mode == "separate_async":  # PPOTrainerSeparateAsync refuses others
+        steps = config.trainer.v1.separate_async.parameter_sync_step
+        assert config.data.train_batch_size == steps * own.actor.ppo_mini_batch_size
     assert own.actor.strategy == ("megatron" if degrees else "fsdp2")
     assert config.algorithm.rollout_correction.bypass_mode is not record(name)["rl"]["old_pass"]
 

@@ -262,6 +262,8 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("verl", "gpu_memory_utilization=0.6", "gpu_memory_utilization=60", "share of the memory"),
         ("nemo-rl", "num_nodes: 3", "num_nodes: 1", "leaves accelerators"),
         ("nemo-rl", "{enabled: false, resources", "{enabled: true, resources", None),
+        ("skyrl", "trainer.strategy=fsdp2", "trainer.strategy=fsdp2 trainer.fully_async.simulate_training=true",
+         "the trainer of a step that is priced trains"),
         ("slime", "--global-batch-size 128", "--global-batch-size 128 --num-steps-per-rollout 4", "make the answers"),
         ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 16 --colocate", "the same number"),
         ("slime", "tensor-model-parallel-size 2", "tensor-model-parallel-size 3", "divides the accelerators"),
@@ -270,8 +272,9 @@ def test_defaults_that_differ_by_version_are_asked_for(
         ("ms-swift", "--num_generations 8", "--num_generations 7", "whole prompts"),
         ("verl", "Qwen/Qwen3-8B", "GSAI-ML/LLaDA-8B-Base", "autoregressive"),
         ("trl", "--num_generations 8", "--num_generations 8 --diffusion_steps 256", "autoregressive"),
+        ("slime", "--rollout-num-gpus 8", "--rollout-num-gpus 8 --sglang-speculative-num-steps 3", "the model has"),
     ],
-)
+)  # fmt: skip
 def test_what_contradicts_or_is_not_priced(tmp_path: Path, name: str, old: str, new: str, rule: str | None) -> None:
     file, text = FILES[name]
     assert old in text

@@ -147,7 +147,7 @@ def test_older_answers_hide_the_longest() -> None:
         ({}, {"critic": "llama-3.2-1b"}, "ppo"),
         ({}, {"algorithm": "sarsa"}, "algorithm"),
         ({}, {"reference": "perhaps"}, "yes or no"),
-        ({}, {"speculative": "eagle"}, "mtp"),
+        ({}, {"speculative": "medusa"}, "mtp"),
         ({}, {"transfer": "pigeon"}, "transfer"),
         ({}, {"engine": "abacus"}, "engine"),
         ({}, {"rollout_precision": "int3"}, "rollout_precision"),

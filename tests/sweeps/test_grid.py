@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardplan.base.errors import InputError
 from shardplan.decide.sweeps.fields import values_of
-from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, put
+from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, question_at
 
 LEAST: dict[str, Any] = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "gpus": 8}
 
@@ -53,7 +53,7 @@ def test_a_grid_is_the_product_of_its_axes_and_the_last_changes_fastest() -> Non
 def test_quantities_are_in_the_units_of_the_command_line() -> None:
     point = grid_of(LEAST | {"inter_node_bandwidth": 25, "memory": "141GB", "inter_node_latency": "5us"}).point(0)
     assert (point["inter_node_bandwidth"], point["memory"], point["inter_node_latency"]) == (25e9, 141e9, 5e-6)
-    assert put(point).question.cluster.accelerator.memory_bytes == 141e9
+    assert question_at(point).question.cluster.accelerator.memory_bytes == 141e9
 
 
 def test_every_question_is_asked_once_and_those_that_share_most_follow_each_other() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.sweeps.small import SMALL
 
-from shardplan.decide.sweeps.grid import PutPoint, grid_of, put
+from shardplan.decide.sweeps.grid import GridQuestion, grid_of, question_at
 from shardplan.decide.sweeps.rows import as_columns, rows_of, schema_of
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS
@@ -21,7 +21,7 @@ GRID = grid_of(SMALL)
 CHOICES: dict[str, Any] = {"fix": {"cp": 1, "pp": 1, "sharding": "zero1", "recompute": "none"}, "limit": {"tp": [1, 2]}}
 
 
-def fastest(asked: PutPoint) -> tuple[Estimate | None, int]:
+def fastest(asked: GridQuestion) -> tuple[Estimate | None, int]:
     """The fastest of all plans, whatever software runs it, and their number."""
     survey = Scope.of(stack=asked.scope.stack, **CHOICES).survey(asked.question)
     cells = different_cells(survey.tables, 1)
@@ -30,7 +30,7 @@ def fastest(asked: PutPoint) -> tuple[Estimate | None, int]:
 
 def test_a_row_is_the_fastest_plan_of_a_search() -> None:
     for row in rows_of(GRID, range(GRID.num_questions)):
-        asked = put(GRID.point(row["question"]))
+        asked = question_at(GRID.point(row["question"]))
         best, num_plans = fastest(asked)
         assert row["num_plans_evaluated"] == num_plans
         if best is None:
@@ -46,7 +46,7 @@ def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
     assert grid.group_size == 2  # both capacities; each kind of plan apart
     rows = {(row["memory_bytes"], row["plan"]): row for row in rows_of(grid, range(4))}
     for number in range(4):
-        point, asked = grid.point(number), put(grid.point(number))
+        point, asked = grid.point(number), question_at(grid.point(number))
         result = search_question(
             asked.question, top=1, suggestions=False, stack=asked.scope.stack, use_all=True, **CHOICES
         )
@@ -62,9 +62,9 @@ def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
 @pytest.mark.parametrize("memories", [(80, 20, 12, 9, 6, 4), (4, 6, 9, 12, 20, 80)])
 def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memories: tuple[float, ...]) -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})
-    puts = [put(grid.point(number)) for number in range(len(memories))]
-    together = best_of_alike([each.question for each in puts], puts[0].scope)
-    alone = [best_of_alike([each.question], puts[0].scope)[0] for each in puts]
+    asked_questions = [question_at(grid.point(number)) for number in range(len(memories))]
+    together = best_of_alike([each.question for each in asked_questions], asked_questions[0].scope)
+    alone = [best_of_alike([each.question], asked_questions[0].scope)[0] for each in asked_questions]
     assert [each.num_plans for each in together] == [each.num_plans for each in alone]
     times, expected = ([inf if a.fastest is None else a.fastest.step_time for a in each] for each in (together, alone))
     assert times == pytest.approx(expected, rel=1e-12)
@@ -77,7 +77,7 @@ def test_rates_of_the_accelerator_are_written_as_on_the_command_line() -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": 80} | rates)
     assert grid.group_size == grid.num_questions == 4
     for row in rows_of(grid, range(4)):
-        asked = put(grid.point(row["question"]))
+        asked = question_at(grid.point(row["question"]))
         assert asked.question.cluster.accelerator.peak("bf16") in {5e14, 2e15}
         assert asked.question.cluster.accelerator.memory_bandwidth in {1e12, 4e12}
         best, _ = fastest(asked)

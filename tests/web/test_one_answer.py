@@ -9,7 +9,7 @@ from tests.cli.commands import SMALL, answer
 
 import shardplan
 from shardplan.base.errors import InputError
-from shardplan.decide.sweeps.grid import put
+from shardplan.decide.sweeps.grid import question_at
 from shardplan.web.answered import PageAnswer, answered
 from shardplan.web.json.asking import estimate_answer
 from shardplan.web.json.bodies import EstimateBody
@@ -66,7 +66,7 @@ def _body() -> dict[str, Any]:
 
 
 def test_a_sweep_takes_words_and_frameworks_as_a_search_does() -> None:
-    found = put({**POINT, "train": "qlora", "limit.pp": "1", "limit.cp": "1"})
+    found = question_at({**POINT, "train": "qlora", "limit.pp": "1", "limit.cp": "1"})
     theirs = shardplan.search(
         "llama-3.2-1b", "dgx-h100", 8, train="qlora", limit={"pp": [1], "cp": [1]}, **JOB
     ).recommended
@@ -75,4 +75,4 @@ def test_a_sweep_takes_words_and_frameworks_as_a_search_does() -> None:
     assert theirs.framework == found.scope.stack.label
     assert (found.question.job.train, found.question.job.base_weights) == ("lora", "nf4")
     with pytest.raises(InputError, match="train is qlora with base_weights same"):
-        put({**POINT, "train": "qlora", "base_weights": "same"})
+        question_at({**POINT, "train": "qlora", "base_weights": "same"})

@@ -201,7 +201,7 @@ def test_the_trainer_has_its_step(client: TestClient) -> None:
         ("rl.rollout_precision=fp3", "rl.rollout_precision"),
         ("rl.staleness=0&rl.placement=async", "rl.staleness"),
         ("rl.pack_tokens=100", "rl.pack_tokens"),
-        ("rl.speculative=eagle", "rl.speculative"),
+        ("rl.speculative=medusa", "rl.speculative"),
         ("rl.observed=luck 7", "rl.observed"),
         ("rl.change=moon=full", "rl.change"),
         ("rl.change=cluster=/etc/passwd", "rl.change"),

@@ -72,6 +72,13 @@ def test_answers_and_their_addresses_are_under_the_path(proxied: TestClient) -> 
     assert proxied.get(f"{UNDER}/step/timeline?{SMALL}").status_code == 200
 
 
+def test_rows_of_a_decision_lead_under_the_path(proxied: TestClient) -> None:
+    found = proxied.get(f"{UNDER}/decide/answer?{SMALL}&decide=scale&sizes=8,16").text
+    rows = re.findall(r'<a href="([^"]*)" data-apply', found)
+    assert rows
+    assert all(_joined(f"{UNDER}/decide", each) == f"{UNDER}/step" for each in rows)
+
+
 def test_the_api_says_where_it_is(proxied: TestClient) -> None:
     document = proxied.get(f"{UNDER}/api/openapi.json").json()
     assert document["servers"] == [{"url": UNDER}]

@@ -7,7 +7,18 @@ from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from shardplan.answers.document import AnswerDocument, Block, Bullets, Line, Part, Span, Tone
+from shardplan.answers.document import (
+    AnswerDocument,
+    Block,
+    Bullets,
+    Column,
+    Line,
+    Part,
+    RowTable,
+    Span,
+    Tone,
+    assumptions_part,
+)
 from shardplan.answers.estimate import MOST_TERMS, evidence_parts, memory_part, step_part, verdict
 from shardplan.answers.plans import question_lines, taken_lines
 from shardplan.answers.sections import observed_part, observed_record
@@ -36,7 +47,7 @@ ORDER: Final = tuple(each.name for each in fields(Plan))
 
 
 def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: bool = True) -> AnswerDocument:
-    """The whole answer. ``is_whole``: with every note."""
+    """The whole answer. ``is_whole``: with every note, and what the file states."""
     estimate, question = audit.estimate, audit.put.question
     blocks = [*what_runs(audit), *taken_lines(audit.taken), *_violations(audit.violations)]
     parts = _missing(audit)
@@ -53,11 +64,12 @@ def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: 
         [Part("Better", lines, "predicted, the most valuable first (range: 8 in 10 measured pairs)")] if lines else []
     )
     parts += [observed_part(each) for each in audit.observed]
-    parts += _notes(audit, is_whole=is_whole)
+    parts += read_parts(audit, is_whole=is_whole)
     return AnswerDocument(
         name="audit",
         verdict=blocks,
-        parts=[*parts, *([_assumed(audit)] if states_assumptions else [])],
+        parts=[*parts, *([assumptions_part(assumed_texts(audit))] if states_assumptions else [])],
+        assumptions=assumed_texts(audit),
         record=lambda: _record(audit),
         is_yes=audit.runs,
     )
@@ -145,20 +157,34 @@ def _improvement(each: Improvement) -> Iterable[Line]:
         yield Line(text, tone=tone, indent=4)
 
 
-def _notes(audit: Audit, *, is_whole: bool) -> list[Part]:
-    """What was not understood, and what a reader should know."""
+def read_parts(audit: Audit, *, is_whole: bool = True) -> list[Part]:
+    """What was not understood, and what a reader should know; of the whole also what the file states."""
     texts = [f"not understood: {each}" for each in audit.reading.not_understood] + list(audit.reading.notes)
     shown = texts if is_whole else texts[:MOST_NOTES]
     left = len(texts) - len(shown)
     more = [Line(f"{left} more with --all.", tone="quiet", only="terminal")] if left else []
-    return [Part("Notes", [Bullets(shown, "quiet"), *more])] if texts else []
+    notes = [Part("Notes", [Bullets(shown, "quiet"), *more])] if texts else []
+    return [*notes, _stated(audit)] if is_whole else notes
 
 
-def _assumed(audit: Audit) -> Part:
+def assumed_texts(audit: Audit) -> tuple[str, ...]:
     """Defaults that were taken."""
     assumed = {**audit.put.assumed, **audit.reading.assumed}
-    texts = [f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items()]
-    return Part("Assumed", [Bullets([*texts, *audit.put.assumptions], "quiet")])
+    texts = (f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items())
+    return (*texts, *audit.put.assumptions)
+
+
+STATED: Final = (
+    Column("", "field", lambda each: each[0].replace("_", " "), is_text=True),
+    Column("", "value", lambda each: each[1].value, field_text, is_text=True),
+    Column("", "where", lambda each: each[1].why, is_text=True),
+)
+
+
+def _stated(audit: Audit) -> Part:
+    """What the file states, with the place of each."""
+    facts = [(key, each) for key, each in audit.reading.facts.items() if each.origin != "assumed"]
+    return Part("Stated", [RowTable(facts, STATED)], "by the file, and where")
 
 
 def _record(audit: Audit) -> dict[str, Any]:

@@ -132,6 +132,8 @@ class Column(NamedTuple):
     """Draws the value, a share of one, in place of its text."""
     is_wide: bool = False
     """Whether it is for pages alone, which have more room than a terminal."""
+    leads: bool = False
+    """Whether pages lead from it to the address of the row."""
     short: str = ""
     """Its title where a row is stacked."""
     record: Callable[[Any], Mapping[str, Any]] | None = None
@@ -288,6 +290,11 @@ class Part(NamedTuple):
     """Whether it belongs to the part before, on pages of documentation."""
 
 
+def assumptions_part(texts: Sequence[str], note: str = "") -> Part:
+    """What was taken for granted, where an answer lists it."""
+    return Part("Assumptions", [Bullets(texts, "quiet")], note)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerDocument:
     """An answer."""
@@ -300,7 +307,7 @@ class AnswerDocument:
     """What to do; its first line is the answer in a sentence."""
     parts: Sequence[Part] = ()
     assumptions: Sequence[str] = ()
-    """What was assumed in putting the question; pages show it beneath."""
+    """What was assumed, all in one list; pages show it beneath, and a terminal where it is asked for."""
     table: RowTable | None = None
     """The rows of CSV and data frames."""
     record: Callable[[], Mapping[str, Any]]

@@ -20,6 +20,7 @@ from shardplan.answers.document import (
     ShareBars,
     Span,
     Tone,
+    assumptions_part,
 )
 from shardplan.answers.plans import doubt_lines, plan_line, question_lines
 from shardplan.answers.sections import (
@@ -103,14 +104,14 @@ def estimate_document(
     parts += [*([] if alive is None else [alive]), step_part(estimate), *stages_parts(truth)]
     parts += traffic_parts(estimate) if layout is None else layout_parts(layout)
     parts += evidence_parts(estimate) if detail.explains else []
-    parts += [assumptions_part(estimate)] if detail.states_assumptions else []
+    parts += [assumptions_part(assumed_texts(estimate))] if detail.states_assumptions else []
     parts += [] if target is None else [next_steps(target, question, (estimate,), detail, asked=asked, is_search=False)]
     return AnswerDocument(
         name="plan-file",
         head=question_lines(question, given),
         verdict=verdict(question, estimate, is_whole=detail.explains, truth=truth),
         parts=parts,
-        assumptions=estimate.assumptions,
+        assumptions=assumed_texts(estimate),
         record=lambda: _record(question, estimate, alive, layout) | truth_record(truth) | observed_records(observed),
         is_yes=estimate.feasible,
     )
@@ -262,9 +263,9 @@ def evidence_parts(estimate: Estimate) -> list[Part]:
     return [Part("Nearest measured runs", [runs], how_near(estimate))] if estimate.evidence else []
 
 
-def assumptions_part(estimate: Estimate) -> Part:
+def assumed_texts(estimate: Estimate) -> tuple[str, ...]:
     """What was taken for granted."""
-    return Part("Assumptions", [Bullets([*estimate.assumptions, f"MFU counts {estimate.flops_convention}"], "quiet")])
+    return (*estimate.assumptions, f"MFU counts {estimate.flops_convention}")
 
 
 def next_steps(

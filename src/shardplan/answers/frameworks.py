@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
-from shardplan.answers.document import AnswerDocument, Bullets, Column, CommandLine, Line, Part, RowTable, Tone
+from shardplan.answers.document import (
+    AnswerDocument,
+    Bullets,
+    Column,
+    CommandLine,
+    Line,
+    Part,
+    RowTable,
+    Tone,
+    assumptions_part,
+)
 from shardplan.answers.plans import EstimateOf, of_plan, plan_columns, question_lines, used_column, whole_percent
 from shardplan.base.records import Record, plain
 from shardplan.base.units import format_bytes, format_time
@@ -99,7 +109,7 @@ def _assumptions(answers: Sequence[FrameworkAnswer]) -> Iterator[Part]:
     """What was assumed of all, then of each framework."""
     texts = {each.stack.label: each.best.assumptions for each in answers if each.best is not None}
     shared = [text for text in next(iter(texts.values())) if all(text in own for own in texts.values())]
-    yield Part("Assumptions", [Bullets(shared, "quiet")], "of all frameworks, then of each")
+    yield assumptions_part(shared, "of all frameworks, then of each")
     for label, own in texts.items():
         yield Part(label, [Bullets([text for text in own if text not in shared], "quiet")])
 

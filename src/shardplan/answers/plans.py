@@ -155,7 +155,15 @@ def used_column(rows: Sequence[Any], estimate_of: EstimateOf) -> list[Column]:
 def whole_plan(estimate_of: EstimateOf) -> Column:
     """The plan of a row: in words on pages and in records, there also in full; in CSV its fields and main numbers."""
     return Column(
-        "", "plan to take", estimate_of, plan_text, is_text=True, is_wide=True, record=plan_record, frame=plan_cells
+        "",
+        "plan to take",
+        estimate_of,
+        plan_text,
+        is_text=True,
+        is_wide=True,
+        leads=True,
+        record=plan_record,
+        frame=plan_cells,
     )
 
 

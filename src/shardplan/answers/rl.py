@@ -73,11 +73,11 @@ COLUMNS: Final = (
     Column("step_time_s", "step", lambda plan: plan.step_time, format_time),
     Column("step_time_p10_s", None, lambda plan: plan.step_time * band_of(plan).low),
     Column("step_time_p90_s", None, lambda plan: plan.step_time * band_of(plan).high),
-    Column("generation_s", "generation", phase_time("generation"), format_time),
-    Column("log_probs_s", "log-probs", phase_time("log_probs"), format_time, rank=1),
+    Column("generation_s", "generation", phase_time("generation"), format_time, rank=1),
+    Column("log_probs_s", "log-probs", phase_time("log_probs"), format_time, rank=2),
     Column("critic_s", None, phase_time("critic")),
-    Column("training_s", "training", phase_time("update"), format_time),
-    Column("transfer_s", "weights", phase_time("transfer"), format_time, rank=2),
+    Column("training_s", "training", phase_time("update"), format_time, rank=1),
+    Column("transfer_s", "weights", phase_time("transfer"), format_time, rank=3),
     Column("switch_s", None, lambda plan: plan.cycle.time_of("sleep", "wake")),
     Column("idle_train", "trainer idle", lambda plan: plan.cycle.idle("trainer"), whole_percent),
     Column("idle_rollout", "generation idle", lambda plan: plan.cycle.idle("rollout"), whole_percent),
@@ -113,7 +113,7 @@ def rl_document(
     return AnswerDocument(
         name="rl",
         head=rl_head(result.task, given),
-        verdict=[*_verdict(result, best), *(line for each in decisions for line in each.verdict)],
+        verdict=[*_verdict(best), *(line for each in decisions for line in each.verdict)],
         parts=parts,
         assumptions=assumptions,
         table=table,
@@ -124,7 +124,7 @@ def rl_document(
             "inputs": inputs_of(result.task),
             "num_searches": result.num_searches,
             "refused": dict(result.refused),
-            "moves": [plain_move(each) for each in result.moves],
+            "moves": RowTable(result.moves, MOVES),
             **{key: value for each in decisions for key, value in each.record().items()},
             "observed": RowTable(observed, OBSERVED),
             "memory_by_phase_bytes": None if best is None else _plain_memory(memory_by_phase(result.task, best)),
@@ -140,9 +140,12 @@ def _plain_memory(phases: PhaseMemory | None) -> dict[str, float] | None:
     return None if phases is None else phases._asdict()
 
 
-def plain_move(move: Move) -> dict[str, Any]:
-    """A split next to that of the best plan."""
-    return {"num_train": move.num_train, "num_rollout": move.num_rollout, "step_time_s": move.step_time}
+MOVES: Final = (
+    Column("num_train", "trainer", lambda move: move.num_train, "{:,}".format),
+    Column("num_rollout", "generation", lambda move: move.num_rollout, "{:,}".format),
+    Column("step_time_s", "step", lambda move: move.step_time, format_time),
+)
+"""Splits next to that of the best plan."""
 
 
 def task_record(task: RlTask) -> dict[str, Any]:
@@ -170,6 +173,7 @@ def task_record(task: RlTask) -> dict[str, Any]:
         "rollout_cluster": task.generating.name,
         "rollout_precision": task.rollout_precision,
         "cache_precision": task.cache_precision,
+        "speculative": task.drafter,
         "drafts": task.drafts,
         "staleness": task.staleness,
         "transfer": task.transfer,
@@ -201,20 +205,19 @@ def rl_head(task: RlTask, given: Sequence[str]) -> list[Line]:
     return [*lines, Line("; ".join(given), "You set", "warning")] if given else lines
 
 
-def _verdict(result: RlResult, best: RlPlan | None) -> list[Block]:
+def _verdict(best: RlPlan | None) -> list[Block]:
     if best is None:
         return [Line("No placement has a plan that fits.", "Too big", "bad")]
     rate = f"{short_count(best.tokens_per_second)} tokens/s"
     band = band_of(best)
     span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
-    text = (
-        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
-    )
-    return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(result, best), "Waits")]
+    where = f"{split(best)} accelerator{'s' * (best.num_accelerators > 1)}"
+    text = f"{title(best.placement)}, {where}: {format_time(best.step_time)} a step ({span}), {rate}."
+    return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(best), "Waits")]
 
 
-def _why(result: RlResult, best: RlPlan) -> str:
-    """Which pool waits, and what one node moved to the other would do."""
+def _why(best: RlPlan) -> str:
+    """Which pool waits."""
     if best.cycle.shares_pool:
         generation = best.cycle.time_of("generation") / best.step_time
         tail = best.generated.tail / max(best.step_time, 1e-12)
@@ -224,14 +227,18 @@ def _why(result: RlResult, best: RlPlan) -> str:
     idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
     waits = max(idle, key=lambda name: idle[name])
     text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
-    return sentence("; ".join([text, *(_move(each, best) for each in result.moves)]))
+    return sentence(text)
 
 
-def _move(other: Move, best: RlPlan) -> str:
-    """A node moved from one pool to the other."""
-    moved = other.num_train - best.num_train
-    change = longer_or_shorter(best.step_time, other.step_time)
-    return f"{abs(moved):,} more for {'the trainer' if moved > 0 else 'generation'}: {change}"
+def _moves(result: RlResult, best: RlPlan) -> list[Part]:
+    """A node moved from one pool to the other, each way."""
+
+    def change(move: Move) -> str:
+        return longer_or_shorter(best.step_time, move.step_time)
+
+    table = RowTable(result.moves, (*MOVES, Column("", "change", text=change, is_text=True, leads=True)))
+    note = "as far as the trainers that were searched tell"
+    return [Part("One node to the other pool", [table], note)] if result.moves else []
 
 
 def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
@@ -241,6 +248,7 @@ def _parts(result: RlResult, best: RlPlan, table: RowTable) -> list[Part]:
     at_once = best.generated.at_once
     return [
         Part("Placements", [table], "the best of each; accelerators: trainer + generation"),
+        *_moves(result, best),
         Part("Where the time of a step goes", [RowTable(best.cycle.phases, _phase_columns(best))]),
         Part(
             "Trainer",
@@ -285,7 +293,7 @@ def _memory(task: RlTask, best: RlPlan) -> str:
 
 def _measured(best: RlPlan) -> Part:
     """Measured steps that are like the plan, and what the band is made of."""
-    band = f"eight of ten steps lie in the band, by {band_of(best).text}"
+    band = f"The band is made to hold eight of ten steps, by {band_of(best).text}."
     return Part("Nearest measured steps", [Bullets([each.text for each in nearest(best)]), Line(band, tone="quiet")])
 
 
@@ -305,7 +313,10 @@ def _program(task: RlTask, best: RlPlan) -> str:
     swapped = task.reference * best.trained.reference_time
     passes = task.passes * best.trained.around_pass + swapped
     times = f"{format_time(passes)} of log-probabilities and {format_time(best.trained.around_update)} of training"
-    return f"{times} are what {framework} does around the kernels: batches sent to ranks, losses answer by answer"
+    counted = "batches sent to ranks, losses answer by answer"
+    if not framework.facts.sent_bytes:
+        counted = "losses and log-probabilities; batches that its driver sends to ranks are not counted"
+    return f"{times} are what {framework} does around the kernels: {counted}"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:
@@ -374,7 +385,7 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
         title=heading,
         panels=(panel,),
         num_columns=1,
-        note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
+        note="Pools that work on answers of an earlier step start together. Predicted by shardplan.",
         panel_size=(820, 420),
     )
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shardplan.answers.document import AnswerDocument, Block, Column, CommandLine, Line, Part, RowTable, Span, Tone
+from shardplan.answers.document import (
+    AnswerDocument,
+    Block,
+    Column,
+    CommandLine,
+    Line,
+    Part,
+    RowTable,
+    Span,
+    Tone,
+    assumptions_part,
+)
 from shardplan.answers.estimate import (
     ALL_TERMS,
     MOST_TERMS,
     AnswerDetail,
-    assumptions_part,
+    assumed_texts,
     evidence_parts,
     memory_part,
     next_steps,
@@ -91,6 +102,7 @@ def search_document(
         head=question_lines(result.question, given),
         verdict=blocks,
         parts=parts,
+        assumptions=() if found is None else assumed_texts(found.estimate),
         record=lambda: explained_record(result, reasons) | truth_record(truth),
         is_yes=found is not None,
     )
@@ -132,7 +144,7 @@ def _reason_parts(
             account_part(result),
             *evidence_parts(found.estimate),
         ]
-    return [*parts, assumptions_part(found.estimate)] if detail.states_assumptions else parts
+    return [*parts, assumptions_part(assumed_texts(found.estimate))] if detail.states_assumptions else parts
 
 
 def plans_part(result: SearchResult, found: Recommendation, most: int | None = None) -> Part:
@@ -303,4 +315,4 @@ def _parts_of_nothing(result: SearchResult, detail: AnswerDetail) -> list[Part]:
         parts = [each._replace(blocks=[*each.blocks, NONE_FITS]) for each in parts]
     if detail.explains or not result.num_plans_evaluated:
         parts.append(account_part(result))
-    return [*parts, assumptions_part(nearest[0])] if detail.states_assumptions and nearest else parts
+    return [*parts, assumptions_part(assumed_texts(nearest[0]))] if detail.states_assumptions and nearest else parts

@@ -93,7 +93,7 @@ def _verdict(
     return [headline, *(Line(text, indent=2) for text in texts)]
 
 
-def _stages(step: SimulatedStep, timeline: StepTimeline) -> Part:
+def stages_part(step: SimulatedStep, timeline: StepTimeline) -> Part:
     """A row for every stage; shares are of the whole step."""
     whole, peaks = timeline.step_time or 1.0, [trace.peak_bytes for trace in timeline.memory]
     columns = [
@@ -132,7 +132,7 @@ def _parts(step: SimulatedStep, timeline: StepTimeline, written: Sequence[str]) 
     if timeline.num_ranks > 1:
         blocks.append(_path(timeline.critical_split))
     slowest = f" on {timeline.rank_names[timeline.busiest]}, the slowest" if timeline.num_ranks > 1 else ""
-    parts = [Part("Step", blocks, f"where the time goes{slowest}"), _stages(step, timeline), *_peak_parts(timeline)]
+    parts = [Part("Step", blocks, f"where the time goes{slowest}"), stages_part(step, timeline), *_peak_parts(timeline)]
     return [*parts[:-1], parts[-1]._replace(blocks=[*parts[-1].blocks, *written_lines(written)])]
 
 

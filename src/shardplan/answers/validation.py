@@ -196,7 +196,7 @@ def _predicted_parts(found: Validation, by: str) -> Iterable[Part]:
     yield from error_parts("Peak memory", [*memories.items(), ("all", found.peak_memory)], by)
     judged = [(name, one) for name, one in fits.items() if one.out_of_memory or one.right != 1]
     if judged:
-        table = _grouped([*judged, ("all", found.fits)], VERDICTS, by)
+        table = grouped_table([*judged, ("all", found.fits)], VERDICTS, by)
         yield Part("Fits", [table], 'the verdict "fits" against how runs ended; false "no": it ran')
     yield _worst(found.counted)
     about = "tensors of the fullest accelerator against what they can fill"
@@ -209,10 +209,12 @@ def _predicted_parts(found: Validation, by: str) -> Iterable[Part]:
 def error_parts(title: str, rows: Sequence[tuple[str, Errors]], by: str | None = None) -> list[Part]:
     """Errors by name, of those that have some; nothing where none has. ``by``: of what they are, all rows last."""
     shown = [(name, errors) for name, errors in rows if errors.n]
-    return [Part(title, [_grouped(shown, ERRORS, by)])] if shown else []
+    return [Part(title, [grouped_table(shown, ERRORS, by)])] if shown else []
 
 
-def _grouped(rows: Sequence[Named], columns: Sequence[Column], by: str | None) -> RowTable:
+def grouped_table(rows: Sequence[Named], columns: Sequence[Column], by: str | None) -> RowTable:
+    """Errors or verdicts by name. ``by``: of what they are, all rows last."""
+
     def tone(row: Named) -> Tone:
         return "strong" if by is not None and row is rows[-1] else ""
 

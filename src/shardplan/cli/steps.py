@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from shardplan.inputs.routing import MOST_RATIO
 if TYPE_CHECKING:
     from shardplan.answers.document import AnswerDocument
     from shardplan.estimation.question import Question
+    from shardplan.inputs.plan import Plan
     from shardplan.physics.schedules.base import ChunkTimes, Pipeline, Schedule
     from shardplan.simulation.exchanges import Replicas
     from shardplan.simulation.measured.answer import MeasuredAnswer
@@ -28,19 +30,21 @@ if TYPE_CHECKING:
     from shardplan.simulation.step import Disturbance
     from shardplan.simulation.timeline import StepTimeline
 
+ALL_SCHEDULES = "all"
+"""Stands for all schedules."""
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
 
 
 def _disturbance_of(step: StepForm) -> Disturbance:
-    """What the flags of jitter and of slow ranks say. Raises InputError."""
+    """The disturbance of the flags for jitter and slow ranks. Raises InputError."""
     from shardplan.simulation.step import Disturbance
 
     return Disturbance(jitter=step.jitter, seed=step.seed, slowdown=_slow(step.slow_rank, "--slow-rank"))
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
-    """Factors by number, from ``3=1.2``, several of them with commas. Raises InputError."""
+    """Factors by number, from ``3=1.2``, several separated by commas. Raises InputError."""
     found: dict[int, float] = {}
     for text in (part for given in texts or () for part in given.split(",")):
         which, is_there, factor = text.partition("=")
@@ -60,11 +64,11 @@ def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
 
 
 def _replicas(wanted: SimulateForm) -> Replicas:
-    """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
+    """The replicas of the flags; by default as many as the slow ones need. Raises InputError."""
     from shardplan.simulation.exchanges import Replicas
 
     slowdown = _slow(wanted.slow_replica, "--slow-replica")
-    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
+    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not slow
     return Replicas(count=wanted.replicas or least, slowdown=slowdown)
 
 
@@ -88,7 +92,7 @@ def _check_one_given(plan: Path | None, times: Path | None) -> None:
 
 
 def _case(flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas) -> AnswerDocument:
-    """Simulates a case. Raises InputError where flags of plans are given too."""
+    """Simulates a case. Raises InputError if flags of plans are given too."""
     from shardplan.answers.timeline import simulated_case_document
     from shardplan.simulation.exchanges import simulate_replicas
     from shardplan.simulation.plan import timeline_of_times
@@ -104,7 +108,7 @@ def _case(flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, r
 
 
 def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
-    """The case of ``--times``. Raises InputError where flags of plans are given too."""
+    """The case of ``--times``. Raises InputError if flags of plans are given too."""
     if flags.schedule is not None or flags.stages is not None:
         flag = "--schedule" if flags.schedule is not None else "--stages"
         raise InputError(
@@ -118,6 +122,15 @@ def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
     return read_case(flags.times).load()
 
 
+def _picked(file: Path, flags: StepForm) -> tuple[Question, Plan]:
+    """The question of a plan file, and its chosen plan. Raises InputError."""
+    from shardplan.cli.question import picked_from
+    from shardplan.reports.plan_file import read_plan_file
+
+    found = read_plan_file(file)
+    return found.question, picked_from(found, flags.pick).plan
+
+
 def _plan_of_file(
     file: Path,
     flags: StepForm,
@@ -127,16 +140,13 @@ def _plan_of_file(
     expert_imbalance: float | None = None,
 ) -> SimulatedPlan:
     """Simulates a plan of a plan file. Raises InputError."""
-    from shardplan.cli.question import picked_from
-    from shardplan.reports.plan_file import read_plan_file
     from shardplan.simulation.case import schedule_named
     from shardplan.simulation.exchanges import ALONE
     from shardplan.simulation.plan import read_stage_times, simulate_plan
 
-    found = read_plan_file(file)
-    plan = picked_from(found, flags.pick).plan
+    question, plan = _picked(file, flags)
     return simulate_plan(
-        found.question if expert_imbalance is None else _imbalanced(found.question, expert_imbalance),
+        question if expert_imbalance is None else _imbalanced(question, expert_imbalance),
         plan,
         schedule_named(plan.effective_schedule if flags.schedule is None else flags.schedule),
         times=None if flags.stages is None else read_stage_times(flags.stages, plan.pp * plan.vp),
@@ -160,7 +170,7 @@ def _imbalanced(question: Question, ratio: float) -> Question:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingFlags:
-    """Which files show the step."""
+    """Files that show the step."""
 
     PANEL = "Output"
 
@@ -184,7 +194,7 @@ class MeasuredFlags:
     stages_out: str | None = asked("Write measured times of the stages as CSV for `simulate --stages`.", metavar="FILE")
 
     def check_unused(self) -> None:
-        """Refuses flags of a measured step where none is given. Raises InputError."""
+        """Refuses flags of a measured step if none is given. Raises InputError."""
         given = {"--against": self.against, "--step": self.step, "--stages-out": self.stages_out}
         flag = next((name for name, value in given.items() if value is not None), None)
         if flag is not None:
@@ -217,7 +227,7 @@ def simulate(
 ) -> int:
     """Simulate a step event by event: what each stage does and waits for at every moment, and the memory it holds.
 
-    The times and bytes are those of the estimate, whose step time is shown for comparison. With --times there is no
+    Times and bytes are those of the estimate, whose step time is shown for comparison. With --times there is no
     memory.
     """
     drawings = AnswerFiles(output, drawn)
@@ -251,6 +261,8 @@ def _plan(
     if flags.stages is not None:
         _refuse_imbalance("--stages", uneven)
     imbalance = None if uneven is None else number(uneven, "--expert-imbalance", least=1.0, most=MOST_RATIO)
+    if flags.schedule == ALL_SCHEDULES:
+        return _schedules(file, flags, drawings, disturbance=disturbance, replicas=replicas)
     simulated = _plan_of_file(file, flags, disturbance, replicas=replicas, expert_imbalance=imbalance)
     from shardplan.answers.timeline import simulated_plan_document
     from shardplan.simulation.plan import timeline_of
@@ -258,6 +270,25 @@ def _plan(
     shown = timeline_of(simulated)
     _draw(shown, drawings)
     return simulated_plan_document(simulated, shown, drawings.written)
+
+
+def _schedules(
+    file: Path, flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas
+) -> AnswerDocument:
+    """Simulates a plan under every schedule. Raises InputError if a single one is needed."""
+    given = next((f"--{name}" for name in drawings.others if drawings.wants(name)), None)
+    if given is not None or flags.stages is not None:
+        flag = given or "--stages"
+        raise InputError(
+            f"--schedule all is given with {flag}", rule=f"{flag} is about one schedule", hint=f"leave {flag} out"
+        )
+    from shardplan.answers.step import schedules_document
+    from shardplan.simulation.plan import simulate_plan
+    from shardplan.simulation.schedules import compared_schedules
+
+    question, plan = _picked(file, flags)
+    simulated = partial(simulate_plan, question, disturbance=disturbance, replicas=replicas)
+    return schedules_document(compared_schedules(plan, simulated))
 
 
 def _draw(step: StepTimeline, files: AnswerFiles) -> None:
@@ -301,7 +332,7 @@ def _measured_step(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, 
 
 
 def _check_measured(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, wanted: SimulateForm) -> None:
-    """Refuses flags that do nothing. Raises InputError."""
+    """Refuses flags that have no effect. Raises InputError."""
     if not files:
         raise InputError(
             "--measured is given without files",
@@ -335,7 +366,7 @@ def _splits(answer: MeasuredAnswer) -> bool:
 
 
 def _only(files: Sequence[Path]) -> Path | None:
-    """The plan file. Raises InputError where there are several."""
+    """The plan file. Raises InputError if there are several."""
     if len(files) > 1:
         raise InputError(
             f"{len(files)} files are given",

@@ -1,1 +1,1 @@
-"""Decisions: how many accelerators, for how long, for how much; each asks many questions of the planner."""
+"""Decisions that take many searches: how many accelerators, for how long, at what cost."""

@@ -1,11 +1,9 @@
-"""Batches of a run on one size, within limits.
+"""The batches to search for a run on one size, within limits, and batches that grow over a run.
 
-A plan trains more tokens a second with more micro-batches, since what a step costs once is shared by more of them. So
-for every number of replicas the largest batch is looked at that they divide, and that micro-batches divide which fill
-the stages of a pipeline: the largest multiples within the limits of the divisors of the count, with a few powers of two
-more.
-
-A batch may also grow over the run, and the sequence length with it.
+A plan trains more tokens a second with more micro-batches, since costs that occur once a step are spread over more of
+them. So the candidates for every number of replicas are the largest batches that they divide, also with micro-batches
+that fill the stages of a pipeline: the largest multiples within the limits of the divisors of the count, times a few
+powers of two.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ from shardplan.planner.related.counts import worth_of_batches
 RULE: Final = "batch limits are LOW..HIGH, whole numbers of sequences above 0 with LOW at most HIGH"
 HINT: Final = "LOW is at most HIGH and both are above 0, such as 1024..4096"
 LARGEST_REPLICA: Final = 1024
-"""Accelerators of a replica at most: tensor parallelism of 16 and 64 stages."""
+"""Largest number of accelerators of a replica: tensor parallelism of 16 and 64 stages."""
 MORE_SEQUENCES: Final = (1, 2, 4, 8)
-"""Sequences of a micro-batch that a batch is a multiple of."""
+"""Micro-batch sizes of which a batch is also a multiple."""
 MOST_BATCHES: Final = 6
-"""Batches of a size that are searched: those that promise most, by how many layouts they leave."""
+"""Most batches of a size that are searched: the most promising, by how many layouts they leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """Sequences of a step, at least and at most. Raises InputError."""
+    """Fewest and most sequences of a step. Raises InputError."""
 
     low: int
     high: int
@@ -48,7 +46,7 @@ class BatchLimits:
         return f"{self.low:,} to {self.high:,}"
 
     def check(self, batch: int) -> None:
-        """Raises InputError where ``batch`` is outside."""
+        """Raises InputError if ``batch`` is outside the limits."""
         if not self.low <= batch <= self.high:
             raise InputError(
                 f"global_batch_size is {batch:,}, and the batch limits are {self}",
@@ -57,7 +55,7 @@ class BatchLimits:
             )
 
     def batches(self, question: Question) -> tuple[int, ...]:
-        """Those to search on the accelerators of the question, what promises most first; none where none is shared."""
+        """Batches to search on the accelerators of the question, the most promising first; empty if there are none."""
         found = [*dict.fromkeys(self._multiples(question.num_accelerators))]
         worth = dict(zip(found, worth_of_batches(question, found), strict=True))
         return tuple(sorted(found, key=lambda batch: -worth[batch])[:MOST_BATCHES])
@@ -71,7 +69,7 @@ class BatchLimits:
                     yield batch
 
     def no_batch(self, num_accelerators: int) -> InputError:
-        """That no replicas of a size share a batch within the limits."""
+        """The error if no replicas of a size share a batch within the limits."""
         least = min(each for each in divisors(num_accelerators) if num_accelerators <= each * LARGEST_REPLICA)
         return InputError(
             f"no batch of {self} sequences can be shared by replicas of {num_accelerators:,} accelerators",
@@ -81,7 +79,7 @@ class BatchLimits:
 
 
 def parse_batch_limits(text: str) -> BatchLimits:
-    """``LOW..HIGH``. Raises InputError."""
+    """The limits in a text ``LOW..HIGH``. Raises InputError."""
     low, dots, high = text.strip().partition("..")
     try:
         values = parse_whole(low), parse_whole(high)
@@ -93,7 +91,7 @@ def parse_batch_limits(text: str) -> BatchLimits:
 
 
 def wrong_limits(given: object) -> InputError:
-    """What is wrong, and what would be right."""
+    """The error for limits that cannot be read."""
     return InputError(f"--batch-limits is {shown(given)}", rule=RULE, hint=HINT)
 
 
@@ -109,16 +107,16 @@ RAMP_HINT: Final = (
 
 
 class RampStage(NamedTuple):
-    """A piece of the run with one batch."""
+    """A stage of the run with one batch."""
 
     tokens: float
-    """Trained in it."""
+    """Tokens trained in it."""
     fields: dict[str, Any]
     """Fields of the job that differ from those of the rest of the run."""
 
 
 def stages_of(ramp: str | None, tokens: float) -> tuple[RampStage, ...]:
-    """The pieces of a run over ``tokens``, the last with the job's own batch. Raises InputError."""
+    """The stages of a run over ``tokens``, the last with the job's own batch. Raises InputError."""
     stages: list[RampStage] = []
     done = 0.0
     for text in ramp.split(",") if ramp is not None else ():
@@ -133,7 +131,7 @@ def stages_of(ramp: str | None, tokens: float) -> tuple[RampStage, ...]:
 
 
 def _stage(text: str) -> tuple[int, dict[str, Any]]:
-    """Tokens at which a piece ends, and its fields of the job."""
+    """Tokens at which a stage ends, and its fields of the job."""
     job, has_end, end = text.strip().partition(":")
     batch, has_length, length = job.partition("x")
     try:

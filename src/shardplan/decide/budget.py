@@ -1,4 +1,4 @@
-"""How many accelerators, for how long, for how much: the missing one of days, accelerators, money and energy."""
+"""How many accelerators, for how long, at what cost: the missing one of days, accelerators, money and energy."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from shardplan.inputs.defaults import usual_batch, with_usual_batch
 from shardplan.planner.result import SearchResult
 
 USUAL_DAYS: Final = 90.0
-"""Within which a run is done where nothing limits it."""
+"""Days within which a run must finish if nothing limits it."""
 HOUR: Final = 3600.0
 ROUNDING: Final = 1e-9
 """Share by which two ways to add up a run may differ."""
 
 
 class RunQuestion(NamedTuple):
-    """What is trained, whatever the size."""
+    """What is trained, for any size."""
 
     question: Question
-    """With any number of accelerators."""
+    """The question, with any number of accelerators."""
     searches: Searches
     """How plans are searched: framework and restrictions."""
     assumptions: tuple[str, ...]
-    """What was assumed in putting the question."""
+    """Assumptions made when the question was read."""
     has_batch: bool
-    """Whether the batch is that of the question; otherwise it is the usual one of the size, as of a search."""
+    """Whether the batch is that of the question; otherwise it is the usual one of the size, as in a search."""
     batch_limits: BatchLimits | None = None
-    """Within which the batch is chosen for every size; None: it is not."""
+    """Limits within which the batch is chosen for every size; None if it is not chosen."""
 
     def check(self, num_accelerators: int | None) -> None:
-        """Raises InputError where limits of the batch contradict the given batch or this number of accelerators."""
+        """Raises InputError if limits of the batch contradict the given batch or this number of accelerators."""
         limits = self.batch_limits
         if limits is None:
             return
@@ -72,14 +72,14 @@ class RunQuestion(NamedTuple):
         return replace(self.question, num_accelerators=num_accelerators, job=job)
 
     def with_batches(self, num_accelerators: int, fields: Mapping[str, Any]) -> tuple[Question, ...]:
-        """The same with every batch to look at; none where no batch within the limits suits the size."""
+        """The same with every batch to search; empty if no batch within the limits suits the size."""
         question = self.on(num_accelerators, fields)
         if "global_batch_size" in fields:
             return (question,)
         return tuple(with_batch(question, batch) for batch in self._batches(question))
 
     def _batches(self, question: Question) -> tuple[int, ...]:
-        """Batches to look at on the accelerators of a question, of no more tokens than are trained."""
+        """Batches to search on the accelerators of a question, of no more tokens than are trained."""
         if self.batch_limits is None:
             return (question.job.global_batch_size,)
         most = (question.job.tokens or math.inf) / question.job.sequence_length
@@ -88,7 +88,7 @@ class RunQuestion(NamedTuple):
         return tuple(batch for batch in found if batch <= most)
 
     def assumed(self, question: Question) -> tuple[str, ...]:
-        """What was assumed, the batch included."""
+        """All assumptions, including the batch."""
         if self.has_batch and self.batch_limits is None:
             return self.assumptions
         job, usual = question.job, usual_batch(question.model, question.job, question.num_accelerators)
@@ -102,16 +102,16 @@ class RunQuestion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a run may take; None: no limit. Raises InputError on what is no positive number."""
+    """Limits of a run; None is no limit. Raises InputError for values that are not positive."""
 
     days: float | None = None
     """Wall time. [days]"""
     num_accelerators: int | None = None
     """Exactly this number of accelerators."""
     money: float | None = None
-    """In the currency of the price."""
+    """Cost in the currency of the price."""
     energy: float | None = None
-    """Of the data centre. [kWh]"""
+    """Energy of the data centre. [kWh]"""
 
     def __post_init__(self) -> None:
         for name in ("days", "money", "energy"):
@@ -127,32 +127,32 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOption:
-    """A run on one cluster and size: time, money and energy."""
+    """A run on one cluster and size: time, cost and energy."""
 
     question: Question
-    """Of the last stage of the run."""
+    """The question of the last stage of the run."""
     stages: tuple[StageRun, ...]
-    """Pieces of the run, each with one batch and plan; one where the batch does not grow."""
+    """Stages of the run, each with one batch and plan; one if the batch does not grow."""
     duration: Duration
     spares: int
-    """Accelerators that are paid for and wait."""
+    """Waiting accelerators that are paid for."""
     spares_needed: int
-    """Spare accelerators that would be enough to replace failed ones at once 99 % of the time."""
+    """Spare accelerators that would suffice to replace failed ones at once 99 % of the time."""
     price: HourlyPrice | None
-    """Of one accelerator for an hour; None where none is known."""
+    """Price of an accelerator-hour; None if none is known."""
     energy: Energy | None
-    """None where the power of the accelerator is not known."""
+    """None if the power of the accelerator is not known."""
     carbon: float | None
     """Carbon dioxide. [t]"""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     """Assumptions that are shown with every answer: what nobody has measured."""
     shortfalls: tuple[str, ...] = ()
-    """Limits that it breaks, and by how much; empty where it meets all."""
+    """Limits that the run breaks, and by how much; empty if it meets all."""
 
     @property
     def num_accelerators(self) -> int:
-        """Accelerators at work."""
+        """Working accelerators."""
         return self.question.num_accelerators
 
     @property
@@ -162,12 +162,12 @@ class BudgetOption:
 
     @property
     def wall_time(self) -> float:
-        """Of the whole run, in the mean. [s]"""
+        """Mean time of the whole run. [s]"""
         return self.duration.accounts.wall_time
 
     @property
     def days(self) -> float:
-        """The same. [days]"""
+        """Mean time of the whole run. [days]"""
         return self.wall_time / DAY
 
     @property
@@ -182,7 +182,7 @@ class BudgetOption:
 
     @property
     def money(self) -> float | None:
-        """Price of the accelerators; None where it is not known."""
+        """Price of the accelerators; None if it is not known."""
         return None if self.price is None else self.price.per_hour * self.accelerator_hours
 
 
@@ -192,11 +192,11 @@ class ClusterBudget:
 
     cluster: Cluster
     option: BudgetOption | None
-    """The run that meets the limits, or the one that comes nearest; None where no plan fits on any size."""
+    """The run that meets the limits, or the nearest one; None if no plan fits on any size."""
     reason: str | None
     """Why there is no option."""
     num_sizes: int
-    """Sizes that were looked at, each by a search."""
+    """Number of sizes that were searched."""
 
 
 def budget_of(
@@ -207,9 +207,9 @@ def budget_of(
     batch_ramp: str | None = None,
     progress: Progress | None,
 ) -> ClusterBudget:
-    """The fewest accelerators that meet the limits; where only money or energy is limited, the run done soonest.
+    """The fewest accelerators that meet the limits; if only money or energy is limited, the run that finishes first.
 
-    Where nothing is limited, the run may take ``USUAL_DAYS``. Raises InputError.
+    Without limits, the run may take ``USUAL_DAYS``. Raises InputError.
     """
     cluster = asked.question.cluster
     asked.check(limits.num_accelerators)
@@ -218,8 +218,8 @@ def budget_of(
     runs = _Runs(asked, operations, batch_ramp, progress)
     is_usual = limits == Limits()
     in_force = Limits(days=USUAL_DAYS) if is_usual else limits
-    found, looked = _found(runs, cluster, in_force)
-    # Where nothing meets the limits: the run done soonest, or that which takes least where time is not limited.
+    found, looked = _best_run(runs, cluster, in_force)
+    # If nothing meets the limits: the run that finishes first, or that takes least if time is not limited.
     takes = attrgetter("accelerator_hours" if in_force.days is None else "wall_time")
     best = found or min(looked, key=takes, default=None)
     if best is None:
@@ -233,8 +233,8 @@ def budget_of(
     return ClusterBudget(cluster=cluster, option=best, reason=None, num_sizes=runs.num_searches)
 
 
-def _found(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption | None, list[BudgetOption]]:
-    """The run that meets the limits, and all that were looked at."""
+def _best_run(runs: _Runs, cluster: Cluster, limits: Limits) -> tuple[BudgetOption | None, list[BudgetOption]]:
+    """The run that meets the limits, and all runs that were searched."""
     if limits.num_accelerators is not None:
         option = runs.option(limits.num_accelerators)
         return option, []
@@ -259,7 +259,7 @@ def _shortfalls(option: BudgetOption, limits: Limits) -> Iterator[str]:
 
 
 class _Runs:
-    """Runs on any size, each searched once; the pipelines of a search are known to the next."""
+    """Runs on any size, each searched once; searches share pipelines."""
 
     def __init__(
         self, asked: RunQuestion, operations: Operations, batch_ramp: str | None, progress: Progress | None
@@ -269,7 +269,7 @@ class _Runs:
         self.found: dict[tuple[int, int], SearchResult] = {}
 
     def option(self, num_accelerators: int) -> BudgetOption | None:
-        """The run on this number of accelerators; None where no plan fits, or failures leave no time to train."""
+        """The run on this number of accelerators; None if no plan fits, or failures leave no time to train."""
         runs: list[StageRun] = []
         for stage in stages_of(self.batch_ramp, check_tokens(self.asked.on(num_accelerators, {}))):
             found = self._stage(num_accelerators, stage)
@@ -283,7 +283,7 @@ class _Runs:
         return _option(self.asked, tuple(runs), duration, self.operations)
 
     def is_slower(self, num_accelerators: int, wall_time: float) -> bool:
-        """Whether the run on this number of accelerators takes longer, whatever the plan; what is found is kept."""
+        """Whether the run on this number of accelerators takes longer for any plan; the result is kept."""
         stages = stages_of(self.batch_ramp, check_tokens(self.asked.on(num_accelerators, {})))
         if len(stages) > 1:
             return False
@@ -299,7 +299,7 @@ class _Runs:
         return fit
 
     def _stage(self, num_accelerators: int, stage: RampStage) -> StageRun | None:
-        """The stage with the batch that is done with it soonest; None where no plan fits."""
+        """The stage with its fastest batch; None if no plan fits."""
         best: StageRun | None = None
         for question in self.asked.with_batches(num_accelerators, stage.fields):
             limit = math.inf if best is None else best.productive_time / num_steps(question, stage.tokens)

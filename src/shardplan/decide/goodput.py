@@ -2,15 +2,15 @@ r"""Goodput: the share of the wall time in which a run makes progress, by renewa
 
 Failures strike a job at random, with a constant rate :math:`\lambda` of the whole job. A checkpoint of length
 :math:`\delta` follows every :math:`\tau` seconds of training. After a failure the run waits :math:`D` until it is
-noticed and starts again in :math:`R`, in which it can fail again. With :math:`s = \tau + \delta`, a cycle that ends in
-a complete checkpoint takes, in the mean,
+detected, and restarts in :math:`R`, during which it can fail again. With :math:`s = \tau + \delta`, the mean time of a
+cycle that ends in a complete checkpoint is
 
 .. math:: E[T] = (e^{\lambda s} - 1)\, e^{\lambda R} \left(\frac{1}{\lambda} + D\right)
 
 (J. Daly, Future Generation Computer Systems 22, 2006, for :math:`D = 0`), of which :math:`\tau` makes progress. The
-interval that makes most of it depends neither on :math:`D` nor on :math:`R`.
+interval with the most progress depends neither on :math:`D` nor on :math:`R`.
 
-From it follows how long a whole run takes: steps of its stages, failures and checkpoints.
+From this follows how long a whole run takes: steps of its stages, failures and checkpoints.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from shardplan.inputs.model import ModelConfig
 
 DAY: Final = 86400.0
 MOST_EXPONENT: Final = 50.0
-"""Failures in one restart and interval, in the mean, from which a run never ends."""
+"""Mean number of failures in one restart and interval above which a run never ends."""
 NODES_PER_FAILURE: Final = 0.78
 """Share of interruptions that take a node away: those of the hardware, in arXiv 2407.21783, section 3.3.4."""
 ENOUGH_SPARES: Final = 0.99
 MOST_COUNTED: Final = 500.0
-"""Nodes in repair up to which the terms of their distribution are summed."""
+"""Largest mean number of nodes in repair for which the terms of the distribution are summed."""
 
 
 def failures_per_second(num_accelerators: float, operations: Operations) -> float:
     """Rate at which the whole job is interrupted. [1/s]
 
-    Published runs give points (accelerators, rate); between two the rate is linear, beyond the last it goes on like the
-    line through the last two, and below the first it is in proportion to the size. One rate per accelerator holds for
-    neither: the interruptions that grow with the hardware come on top of those of the software.
+    Published runs give points (accelerators, rate). The rate is linear between two points, follows the line through the
+    last two beyond them, and is proportional to the size below the first. A constant rate per accelerator does not fit:
+    interruptions by hardware grow with the size, those by software do not.
     """
     if operations.failure_rate is not None:
         return operations.failure_rate * num_accelerators / 1000 / DAY
@@ -54,12 +54,13 @@ def failures_per_second(num_accelerators: float, operations: Operations) -> floa
 
 
 LEAST_INTERVAL: Final = 300.0
-"""Training between two checkpoints at least, unless another interval is given: the best one for failures alone is half
-a minute on large clusters, where nobody writes that often, as storage and evaluation do not keep up. Judgement. [s]"""
+"""Shortest training time between two checkpoints, unless an interval is given. The best one for failures alone is half
+a minute on large clusters, but storage and evaluation do not keep up with that. Judgement. [s]
+"""
 
 
 def best_interval(write_time: float, rate: float) -> float:
-    r"""Training between two checkpoints that makes the mean cycle cheapest: exact for failures at random. [s]
+    r"""Training between two checkpoints with the cheapest mean cycle: exact for random failures. [s]
 
     The minimum of :math:`E[T] / \tau` is where :math:`x = \lambda\tau` solves
     :math:`x - 1 + e^{-x - \lambda\delta} = 0`, whose left side is convex and rises from below 0: Newton's method from
@@ -83,48 +84,48 @@ class Recovery:
     """What a failure costs a run, and how often one strikes."""
 
     failures_per_second: float
-    """Of the whole job. [1/s]"""
+    """Failure rate of the whole job. [1/s]"""
     detection_time: float
     """From a failure to the restart. [s]"""
     restart_time: float
-    """From launch to the next step, reading the checkpoint included. [s]"""
+    """From launch to the next step, including reading the checkpoint. [s]"""
     write_time: float
-    """In which a checkpoint keeps the run from training. [s]"""
+    """Time for which a checkpoint stops training. [s]"""
     interval: float
-    """Training between two checkpoints; infinite where none is written. [s]"""
+    """Training between two checkpoints; infinite if none is written. [s]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accounts:
-    """Where the wall time of a run goes; they sum to it. [s]"""
+    """The parts of a run's wall time, which add up to it. [s]"""
 
     productive: float
     """Steps that are kept."""
     recomputed: float
-    """Steps that a failure threw away, and checkpoints that it broke off."""
+    """Steps and unfinished checkpoints lost to a failure."""
     checkpoint: float
     """Writing checkpoints."""
     detection: float
     """From failures to restarts."""
     restart: float
-    """Starting again, reading checkpoints included."""
+    """Starting again, including reading checkpoints."""
     start_up: float
     """The first start."""
 
     @property
     def wall_time(self) -> float:
-        """All of it. [s]"""
+        """The sum. [s]"""
         parts = (self.productive, self.recomputed, self.checkpoint, self.detection, self.restart, self.start_up)
         return math.fsum(parts)
 
     @property
     def goodput(self) -> float:
-        """Share that is kept."""
+        """The share that is kept."""
         return self.productive / self.wall_time
 
 
 def accounts(productive: float, recovery: Recovery, start_up_time: float) -> Accounts | None:
-    """Where the time of a run with ``productive`` seconds of training goes, in the mean; None where it never ends."""
+    """The mean time of a run with ``productive`` seconds of training, by part; None if it never ends."""
     rate = recovery.failures_per_second
     first = {"productive": productive, "start_up": start_up_time}
     if rate == 0:
@@ -146,12 +147,12 @@ def accounts(productive: float, recovery: Recovery, start_up_time: float) -> Acc
 
 
 def spares_needed(rate: float, node_size: int, operations: Operations) -> int:
-    r"""Spare accelerators that are enough to replace failed ones at once 99 % of the time: whole nodes.
+    r"""Spare accelerators that suffice to replace failed ones at once 99 % of the time: whole nodes.
 
     Nodes in repair are Poisson distributed with the mean :math:`0.78\,\lambda\,t_{repair}`.
     """
     mean = NODES_PER_FAILURE * rate * operations.value("repair_time")
-    if mean > MOST_COUNTED:  # close to normal, and the first term is too small for a number
+    if mean > MOST_COUNTED:  # close to normal, and the first term underflows
         return node_size * math.ceil(mean + 2.33 * math.sqrt(mean))
     number, chance = 0, math.exp(-mean)
     total = chance
@@ -163,7 +164,7 @@ def spares_needed(rate: float, node_size: int, operations: Operations) -> int:
 
 
 def checkpoint_bytes(question: Question) -> float:
-    """What a checkpoint holds: all weights, and the optimizer's states of those that are trained. [bytes]
+    """Size of a checkpoint: all weights, and the optimizer states of those that are trained. [bytes]
 
     For Adam in mixed precision 14 bytes per parameter: BLOOM's of 176 B parameters had 2.3 TB.
     """
@@ -172,13 +173,13 @@ def checkpoint_bytes(question: Question) -> float:
 
 
 def num_parameters(model: ModelConfig, trained: float) -> float:
-    """All parameters, of which ``trained`` are trained."""
+    """Number of parameters, of which ``trained`` are trained."""
     return max(float(model.num_parameters + model.num_mtp_parameters), trained)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageRun:
-    """A stage of the run on its plan."""
+    """A stage of the run with its plan."""
 
     num_steps: int
     estimate: Estimate
@@ -191,7 +192,7 @@ class StageRun:
 
     @property
     def productive_time(self) -> float:
-        """Of its steps. [s]"""
+        """Time of its steps. [s]"""
         return self.num_steps * self.estimate.step_time
 
 
@@ -202,25 +203,25 @@ def num_steps(question: Question, tokens: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """Wall time of a run, and what it is spent on."""
+    """Wall time of a run, and its parts."""
 
     accounts: Accounts
-    """By what it is spent on, with the step time in the middle of its band."""
+    """The parts, with the step time in the middle of its band."""
     wall_time_p10: float
     """With step times that a tenth of comparable runs undercut. [s]"""
     wall_time_p90: float
     """With step times that a tenth of them exceeded. [s]"""
     recovery: Recovery
     num_failures: float
-    """Unexpected interruptions, in the mean."""
+    """Mean number of unexpected interruptions."""
     checkpoint_bytes: float
-    """Of one checkpoint. [bytes]"""
+    """Size of one checkpoint. [bytes]"""
 
 
 def recovery_of(question: Question, operations: Operations, step_time: float) -> Recovery:
-    """What a failure costs on as many accelerators as the question has; intervals are whole steps.
+    """What a failure costs on the accelerators of the question; intervals are whole steps.
 
-    ``step_time``: 0 where it is not known, and intervals are as they are. [s]
+    ``step_time`` [s] is 0 if it is not known; then intervals are not rounded.
     """
     number = question.num_accelerators
     rate = failures_per_second(number, operations)
@@ -240,7 +241,7 @@ def recovery_of(question: Question, operations: Operations, step_time: float) ->
 
 
 def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration | None:
-    """How long the run takes; None where failures come so often that it never ends."""
+    """How long the run takes; None if failures are so frequent that it never ends."""
     last = stages[-1]
     recovery = recovery_of(last.question, operations, last.estimate.step_time)
     start_up = operations.value("start_up_time")
@@ -250,7 +251,7 @@ def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration 
     )
     if middle is None or low is None or high is None:
         return None
-    exposed = middle.productive + middle.recomputed + middle.checkpoint + middle.restart  # failures strike in these
+    exposed = middle.productive + middle.recomputed + middle.checkpoint + middle.restart  # failures strike during these
     return Duration(
         accounts=middle,
         wall_time_p10=low.wall_time,
@@ -262,9 +263,10 @@ def duration_of(stages: Sequence[StageRun], operations: Operations) -> Duration 
 
 
 def longest_productive(question: Question, operations: Operations, wall_time: float) -> float:
-    """Time that a run of ``wall_time`` can train at most, whatever its plan: what it takes is linear in it. [s]
+    """Longest time that a run of ``wall_time`` can train with any plan; wall time is linear in it. [s]
 
-    At the best interval between checkpoints; all of it where another is given, whose whole steps may be better.
+    This holds for the best interval between checkpoints; for a given interval, whose whole steps may be better, it is
+    all of the wall time.
     """
     start_up = operations.value("start_up_time")
     if operations.checkpoint_interval is not None or wall_time <= start_up:
@@ -274,7 +276,7 @@ def longest_productive(question: Question, operations: Operations, wall_time: fl
 
 
 def check_tokens(question: Question) -> float:
-    """The tokens of the run. Raises InputError where none are given, or fewer than a step has."""
+    """The tokens of the run. Raises InputError if none are given, or fewer than a step has."""
     tokens, in_a_step = question.job.tokens, question.job.tokens_per_step
     if tokens is None:
         raise InputError(

@@ -1,10 +1,10 @@
 r"""The largest sequence, micro-batch or model that a cluster trains, and the smallest cluster that trains a job.
 
-A value is possible where at least one plan of the space fits. The largest sequence length and the largest number of
-layers are found by doubling and bisection, since the least memory of all plans grows with both. Divisibility leaves
-some values fewer plans, so that this order is checked: the ``CHECKED`` next larger values must not fit either; where
-one does, the search goes on from it. Micro-batches are looked at one by one in one search of all of them, and clusters
-one by one from the smallest that can hold the weights, so that these answers are exact.
+A value is possible if at least one plan of the space fits. The largest sequence length and number of layers
+are found by doubling and bisection, since the least memory of all plans grows with both. Divisibility leaves
+some values fewer plans, so this order is checked: the ``CHECKED`` next larger values must not fit either; if
+one does, the search continues from it. One search covers all micro-batch sizes, and clusters are tried one by one
+from the smallest that can hold the weights, so these answers are exact.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ class Tried:
     fits: bool
     """Whether any plan fits."""
     least_memory_bytes: float | None
-    """Peak memory of the valid plan that needs least; None where no plan is valid. [bytes]"""
+    """Peak memory of the valid plan that needs least; None if no plan is valid. [bytes]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LargestFit:
-    """The value that is sought, with its plan."""
+    """The largest or smallest value, with its plan."""
 
     sought: Sought
-    """What is largest, or smallest."""
+    """What is maximised, or minimised."""
     is_largest: bool
     value: int | None
-    """The largest or smallest value that fits; None where none does."""
+    """The largest or smallest value that fits; None if none does."""
     answered: Answered
-    """The plan to take at that value; where none fits, the question at the easiest value."""
+    """The recommended plan at that value; if none fits, the question at the easiest value."""
     next_value: int | None
     """The next value that was tried and does not fit."""
     tried: tuple[Tried, ...]
     """All values that were tried, in order."""
     bound: str | None = None
-    """What ends the search where every larger value within it fits."""
+    """The limit of the search, if every value up to it fits."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the question."""
+    """Assumptions made when the question was read."""
 
     @property
     def usable_memory_bytes(self) -> float:
-        """What tensors can fill of an accelerator's memory. [bytes]"""
+        """Memory of an accelerator that tensors can use. [bytes]"""
         return float(np.max(self.answered.question.usable_memory))
 
 
@@ -87,13 +87,13 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "sequence": "sequence_length",
     "micro_batch": "micro_batch_size",
 }
-"""What is sought, by other names."""
+"""Other names of what can be sought."""
 FOLLOWS: Final = ("sequence length ", "global batch ")
-"""Starts of assumptions that do not hold where the length or the size is sought."""
+"""Starts of assumptions that do not hold if the length or the size is sought."""
 
 
 def sought_of(name: str, *, is_largest: bool) -> Sought:
-    """What ``name`` means. Raises ``UnknownNameError``."""
+    """The meaning of ``name``. Raises ``UnknownNameError``."""
     known, word = (LARGEST if is_largest else SMALLEST), name.strip("-").lower().replace("-", "_")
     for each in known:
         if each == OTHER_NAMES.get(word, word):
@@ -103,24 +103,24 @@ def sought_of(name: str, *, is_largest: bool) -> Sought:
 
 
 def still_assumed(sought: Sought, assumed: tuple[str, ...]) -> tuple[str, ...]:
-    """Of what was assumed in putting the question, what holds at every value that is tried."""
+    """The assumptions of the question that hold at every value that is tried."""
     if sought not in ("gpus", "sequence_length"):
         return assumed
     return tuple(text for text in assumed if not text.startswith(FOLLOWS))
 
 
-Put = Callable[[int], Question]
-"""The question with a value of what is sought. Raises ``ShardplanError`` where there is no such question."""
+QuestionAt = Callable[[int], Question]
+"""Returns the question with a value of what is sought. Raises ``ShardplanError`` if there is no such question."""
 
 
 def fitted(question: Question, sought: Sought, searches: Searches, *, keeps_batch: bool) -> LargestFit:
-    """The largest or, of accelerators, the smallest value of ``sought`` that fits. Raises ``InputError``.
+    """The largest or, for accelerators, the smallest value of ``sought`` that fits. Raises ``InputError``.
 
-    ``keeps_batch``: whether the batch stays as it is. Otherwise it is the usual one of each length and size.
+    ``keeps_batch`` keeps the batch. Otherwise it is the usual one of each length and size.
     """
     found = _fitted(question, sought, searches, keeps_batch=keeps_batch)
     if found.value is None:
-        searches.result(found.answered.question)  # raises, where what is asked for contradicts itself
+        searches.result(found.answered.question)  # raises if the restrictions contradict themselves
     return found
 
 
@@ -128,18 +128,18 @@ def _fitted(question: Question, sought: Sought, searches: Searches, *, keeps_bat
     if sought == "micro_batch_size":
         return _largest_micro_batch(question, searches)
     if sought == "gpus":
-        return _fewest(question, searches, keeps_batch=keeps_batch)
+        return _smallest_size(question, searches, keeps_batch=keeps_batch)
     if sought == "layers":
         return _bisected("layers", lambda n: _with_layers(question, n), searches, 1, MOST_LAYERS)
     model, size = question.model, question.num_accelerators
     longest = model.max_position_embeddings if model.num_position_embeddings else LONGEST  # learned positions bound it
     unit = min(LENGTH_UNIT, 1 << (longest.bit_length() - 1))
 
-    def put(count: int) -> Question:
+    def question_at(count: int) -> Question:
         job = replace(question.job, sequence_length=count * unit)
         return _asked_with(question, job, size, keeps_batch=keeps_batch)
 
-    return _bisected("sequence_length", put, searches, unit, longest // unit)
+    return _bisected("sequence_length", question_at, searches, unit, longest // unit)
 
 
 def _asked_with(question: Question, job: Job, size: int, *, keeps_batch: bool) -> Question:
@@ -157,16 +157,16 @@ def _with_layers(question: Question, count: int) -> Question:
 
 
 def deepened(layers: tuple[Layer, ...], count: int) -> tuple[Layer, ...]:
-    """``count`` layers: the first ones, or all of them and then the pattern that they end in, again and again."""
+    """``count`` layers: the first ones, or all of them followed by repetitions of the pattern of the last ones."""
     if count <= len(layers):
         return layers[:count]
-    period = _period(layers)
+    period = _pattern_length(layers)
     last = layers[-period:]
     return (*layers, *(last[number % period] for number in range(count - len(layers))))
 
 
-def _period(layers: tuple[Layer, ...]) -> int:
-    """Length of the pattern that repeats over the last half of the layers; all of them where none does."""
+def _pattern_length(layers: tuple[Layer, ...]) -> int:
+    """Length of the pattern that repeats over the last half of the layers; all of them if none does."""
     tail = layers[len(layers) // 2 :]
     for period in range(1, len(tail) // 2 + 1):
         if all(tail[i] == tail[i - period] for i in range(period, len(tail))):
@@ -174,13 +174,13 @@ def _period(layers: tuple[Layer, ...]) -> int:
     return len(layers)
 
 
-def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int) -> LargestFit:
+def _bisected(sought: Sought, question_at: QuestionAt, searches: Searches, unit: int, most: int) -> LargestFit:
     """The largest number of units at which a plan fits, checked at the next larger ones."""
     tried: dict[int, Tried] = {}
 
     def fits(count: int) -> bool:
         if count not in tried:
-            tried[count] = _tried(count * unit, put(count), searches)
+            tried[count] = _tried(count * unit, question_at(count), searches)
         return tried[count].fits
 
     best = _last_that_fits(fits, most)
@@ -191,7 +191,7 @@ def _bisected(sought: Sought, put: Put, searches: Searches, unit: int, most: int
         sought=sought,
         is_largest=True,
         value=best * unit if best else None,
-        answered=searches.answer(put(best or 1)),
+        answered=searches.answer(question_at(best or 1)),
         next_value=None if is_bound else (best + 1) * unit,
         tried=tuple(tried[count] for count in sorted(tried)),
         bound=f"no more than {most * unit:,} are looked at" if is_bound else None,
@@ -208,7 +208,7 @@ def _tried(value: int, question: Question, searches: Searches) -> Tried:
 
 
 def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
-    """By doubling, then bisection; 0 where the first does not fit."""
+    """The largest value that fits, by doubling, then bisection; 0 if the first does not fit."""
     if not fits(1):
         return 0
     low, high = 1, 2
@@ -225,7 +225,7 @@ def _last_that_fits(fits: Callable[[int], bool], most: int) -> int:
 
 
 def _largest_micro_batch(question: Question, searches: Searches) -> LargestFit:
-    """Of all divisors of the batch, the largest that any plan that fits has: from one search of all of them."""
+    """The largest micro-batch size of any plan that fits, from one search of all divisors of the batch."""
     if "micro_batch_size" in searches.fields:
         raise InputError(
             "micro_batch_size is restricted, and its largest value is sought",
@@ -262,12 +262,12 @@ def _least_of_each(survey: Survey) -> dict[int, float]:
     return least
 
 
-def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> LargestFit:
-    """The smallest number of accelerators: powers of two within a node, then whole nodes, from the least possible."""
+def _smallest_size(question: Question, searches: Searches, *, keeps_batch: bool) -> LargestFit:
+    """The smallest number of accelerators that fits: powers of two within a node, then whole nodes."""
     tried: list[Tried] = []
-    put = partial(_asked_with, question, question.job, keeps_batch=keeps_batch)
+    question_at = partial(_asked_with, question, question.job, keeps_batch=keeps_batch)
     for size in _sizes(question):
-        tried.append(_tried(size, put(size), searches))
+        tried.append(_tried(size, question_at(size), searches))
         if tried[-1].fits:
             break
     last = tried[-1]
@@ -275,7 +275,7 @@ def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Lar
         sought="gpus",
         is_largest=False,
         value=last.value if last.fits else None,
-        answered=searches.answer(put(last.value)),
+        answered=searches.answer(question_at(last.value)),
         next_value=next((each.value for each in reversed(tried) if not each.fits), None),
         tried=tuple(tried),
         bound=None if last.fits else f"no more than {last.value:,} are looked at",
@@ -283,7 +283,7 @@ def _fewest(question: Question, searches: Searches, *, keeps_batch: bool) -> Lar
 
 
 def _sizes(question: Question) -> Iterator[int]:
-    """Sizes from the least whose memory holds the weights once, which every plan needs."""
+    """Sizes from the smallest whose memory holds the weights once, which every plan needs."""
     model, node = question.model, question.cluster.accelerators_per_node
     weights = model.num_parameters * question.job.recipe.weight_bytes
     least = weights / float(np.max(question.usable_memory))

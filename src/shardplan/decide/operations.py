@@ -16,11 +16,11 @@ from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 
 MOST_TIME: Final = 1e8
 LEAST_FAILURE_RATE: Final = 1e-6
-"""Failures of 1,000 accelerators in a day below which there are none to speak of."""
+"""Failures of 1,000 accelerators in a day below which they are ignored."""
 FAR: Final = 1.25
-"""Over the accelerators of the largest published run: from there on its failure rate says little."""
+"""Multiple of the largest published run above which its failure rate says little."""
 UNITS: Final = {"GB/s": 1e9, "s": 1.0, "1": 1.0, "kg/kWh": 1.0}
-"""Of the values in ``data/operations.yaml``, in SI units; carbon stays in kg per kWh."""
+"""SI units of the values in ``data/operations.yaml``; carbon stays in kg per kWh."""
 
 
 @cache
@@ -34,7 +34,7 @@ def _default(name: str) -> float:
 
 
 def _default_of_data(text: str, **known: Any) -> Any:
-    """A field whose default is that of ``data/operations.yaml``, or what the run itself sets."""
+    """A field whose default is in ``data/operations.yaml``, or follows from the run."""
     return field(default=None, metadata=about(text, **known))
 
 
@@ -44,7 +44,7 @@ _FACTOR: Final[dict[str, Any]] = {"least": 1, "most": 10, "includes_least": True
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """How the cluster is run. None: the default of ``data/operations.yaml``, or what the run itself sets."""
+    """How the cluster is run. None is the default of ``data/operations.yaml``, or follows from the run."""
 
     failure_rate: float | None = _default_of_data(
         "Unexpected interruptions per 1,000 accelerators and day, at any size; 0 for none. Default: by size, from two "
@@ -61,25 +61,25 @@ class Operations:
     )
     """From launch to the first step. [s]"""
     checkpoint_interval: float | None = _default_of_data(
-        "Training between two checkpoints: 30min. Default: the best, 5min at least.", **_TIME
+        "Training time between two checkpoints: 30min. Default: the best, at least 5min.", **_TIME
     )
     """Training between two checkpoints. [s]"""
     checkpoint_bandwidth: float | None = _default_of_data(
-        "Writing and reading of checkpoints, per accelerator: 0.15GB/s.",
+        "Bandwidth of checkpoints, written and read, per accelerator: 0.15GB/s.",
         least=0, most=1e15, unit="bytes/s", metavar="VALUE", is_rare=True,
     )  # fmt: skip
-    """Writing and reading of checkpoints, per accelerator. [bytes/s]"""
+    """Bandwidth for writing and reading checkpoints, per accelerator. [bytes/s]"""
     spares: int | None = _default_of_data(
-        "Accelerators that are paid for and wait to replace failed ones. Default: 0 (the answer names a number).",
+        "Spare accelerators, which are paid for and replace failed ones. Default: 0 (the answer names a number).",
         least=0, most=10**7,
     )  # fmt: skip
     """Accelerators that wait to replace failed ones."""
-    repair_time: float | None = _default_of_data("Until a failed node is back: 24h.", **_TIME, includes_least=True)
-    """Until a failed node is back. [s]"""
+    repair_time: float | None = _default_of_data("Time until a failed node is back: 24h.", **_TIME, includes_least=True)
+    """Time until a failed node is back. [s]"""
     currency: str = field(
-        default="USD", metadata=about("Of the price, and so of --money.", metavar="NAME", is_rare=True)
+        default="USD", metadata=about("Currency of the price and of --money.", metavar="NAME", is_rare=True)
     )
-    """Of the price, if it is given; public quotes are in USD."""
+    """Currency of the price, if it is given; public quotes are in USD."""
     power_share: float | None = _default_of_data(
         "Power of an accelerator under load over its limit.", least=0, most=2, is_rare=True
     )
@@ -91,7 +91,7 @@ class Operations:
     carbon: float | None = _default_of_data(
         "Carbon intensity of the grid. [kg/kWh]", least=0, most=10, includes_least=True
     )
-    """Carbon dioxide for a kilowatt hour. [kg/kWh]"""
+    """Carbon dioxide of a kilowatt hour. [kg/kWh]"""
 
     def __post_init__(self) -> None:
         """Checks every value. Raises InputError."""
@@ -104,7 +104,7 @@ class Operations:
             )
 
     def value(self, name: str) -> float:
-        """A field, or its default where there is one."""
+        """A field, or its default if there is one."""
         given = getattr(self, name)
         return _default(name) if given is None else float(given)
 
@@ -120,7 +120,7 @@ class Operations:
         )
 
     def assumptions(self) -> Iterator[str]:
-        """Every default that is taken, with its source."""
+        """Every default that is used, with its source."""
         if self.failure_rate is None:
             points = "; ".join(f"{each.source}" for each in interruptions())
             yield f"failures by the number of accelerators, from two runs ({points})"
@@ -160,20 +160,20 @@ def interruptions() -> tuple[Interruptions, ...]:
 
 JOULES_PER_KWH: Final = 3.6e6
 CURRENCY: Final = "USD"
-"""Of the public quotes."""
+"""Currency of the public quotes."""
 
 
 class HourlyPrice(NamedTuple):
-    """Of one accelerator for an hour."""
+    """Price of one accelerator for an hour."""
 
     per_hour: float
     currency: str
     source: str
-    """Where it comes from, for the assumptions; empty where the user gave it."""
+    """Its source, for the assumptions; empty if the user gave it."""
 
 
 def price_of(cluster: Cluster, operations: Operations) -> HourlyPrice | None:
-    """The price that was given, or a public quote of the node or else of the accelerator; None where none is known."""
+    """The given price, or a public quote for the node or else the accelerator; None if none is known."""
     price = cluster.accelerator_price
     if price is None:
         return None
@@ -183,7 +183,7 @@ def price_of(cluster: Cluster, operations: Operations) -> HourlyPrice | None:
 
 
 def needed_price(cluster: Cluster, operations: Operations) -> HourlyPrice:
-    """The price. Raises InputError where none is given or known."""
+    """The price. Raises InputError if none is given or known."""
     price = price_of(cluster, operations)
     if price is None:
         raise InputError(
@@ -195,18 +195,18 @@ def needed_price(cluster: Cluster, operations: Operations) -> HourlyPrice:
 
 
 class Energy(NamedTuple):
-    """What a run takes."""
+    """Energy of a run."""
 
     total: float
-    """Of the data centre. [kWh]"""
+    """Energy of the data centre. [kWh]"""
     accelerators: float
-    """Of the accelerators alone, which is what model cards state. [kWh]"""
+    """Energy of the accelerators alone, which model cards state. [kWh]"""
 
 
 def energy_of(cluster: Cluster, num_accelerators: int, wall_time: float, operations: Operations) -> Energy | None:
-    r"""Energy of accelerators at work: :math:`N\,t\,P\,f`, for the data centre times node overhead and PUE. [kWh]
+    r"""Energy of working accelerators: :math:`N\,t\,P\,f`, for the data centre times node overhead and PUE. [kWh]
 
-    None where the power of the accelerator is not known. Spare accelerators and the storage are not counted.
+    None if the power of the accelerator is not known. Spare accelerators and storage are not counted.
     """
     power = cluster.accelerator.power
     if power is None:

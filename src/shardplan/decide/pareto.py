@@ -1,29 +1,27 @@
 r"""The best compromises among plans, and among sizes of a cluster: those that no other dominates.
 
-Plans are compared in step time, memory headroom, and step time if conditions are worse.
-
-A plan q dominates a plan p where it is no worse in step time T, peak memory M and pessimistic step time
-:math:`\hat T` (``planner.robustness``), and better in one of them. The front is what no plan of the space that fits
-dominates. It is exact, though few plans are priced one by one. The survey gives for every cell of plans (all chunks per
-rank of otherwise equal plans) the least step time and the least memory. Since :math:`T \le \hat T`, a cell is out where
+Plans are compared by step time, peak memory and pessimistic step time. A plan q dominates a plan p if it is no worse in
+step time T, peak memory M and pessimistic step time :math:`\hat T` (``planner.robustness``), and better in one of them.
+The front consists of the plans that fit and that no other dominates. It is exact, though few plans are priced one by
+one. The survey gives the least step time and the least memory of every cell of plans (all chunks per rank of otherwise
+equal plans). Since :math:`T \le \hat T`, a cell is ruled out if
 
 .. math:: \hat T_q \le \min T, \quad M_q \le \min M
 
-for a plan q that has been priced: the plans of the cells that no other dominates by their least values. What is left is
-priced, and compared in all three.
+for a priced plan q: the plans of the cells that no other dominates by their least values. The rest is priced and
+compared in all three.
 
-Sizes are compared in time, accelerators and money.
-
-One job is planned at each size, with one batch (:mod:`shardplan.decide.scale`). With tokens, the time is the wall
-time t of the whole run, failures included. Its money, at a price p of one accelerator for an hour, and the money of a
-billion tokens are
+Sizes are compared by time, accelerators and cost. One job is planned at each size, with one batch
+(:mod:`shardplan.decide.scale`). With tokens, the time is the wall time t of the whole run, including failures. Its
+cost, at a price p of an accelerator-hour, and the cost of a billion tokens are
 
 .. math:: c = p\,N\,t, \qquad \hat c = 10^9\,c / \text{tokens}
 
 Without tokens the time is that of a step, and t and tokens in the second are those of a step.
 
-A size dominates another where it is no slower, no larger and no dearer, and better in one of the three. On one cluster
-a size that is slower than a smaller one is dearer, too; sizes that are larger and faster are on the front at any price.
+A size dominates another if it is no slower, no larger and no more expensive, and better in one of the three. On one
+cluster, a size that is slower than a smaller one is also more expensive; sizes that are larger and faster are on the
+front at any price.
 """
 
 from __future__ import annotations
@@ -52,17 +50,17 @@ from shardplan.planner.survey import Survey
 from shardplan.planner.tied import PricedPlans, priced_cells
 
 Masks = Sequence[NDArray[np.bool_]]
-"""Cells of every table."""
+"""Selected cells of every table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoPoint:
-    """A plan that no other is better than in every respect."""
+    """A plan that no other dominates."""
 
     estimate: Estimate
     """Its step time and its memory."""
     pessimistic_time: float
-    """Step time where network, overlap and host are worse and plans that nobody measured are slower. [s]"""
+    """Step time if network, overlap and host are worse, with the surcharge for unmeasured plans. [s]"""
 
     @property
     def headroom_bytes(self) -> float:
@@ -75,19 +73,19 @@ class ParetoFront:
     """The front of a space."""
 
     question: Question
-    """What was asked."""
+    """The question."""
     points: tuple[ParetoPoint, ...]
-    """The fastest first; none where nothing fits."""
+    """The fastest first; empty if nothing fits."""
     recommended: Estimate | None
-    """The plan to take, as ``plan`` recommends it; it may be off the front by what counts as alike."""
+    """The plan that ``plan`` recommends; it can be off the front, by differences that count as ties."""
     num_plans_evaluated: int
-    """Valid plans."""
+    """Number of valid plans."""
     num_plans_feasible: int
-    """Those that fit: the front is of these."""
+    """Number of plans that fit: the front is among these."""
     num_plans_priced: int
-    """Those that were compared in all three respects."""
+    """Number of plans that were compared in all three respects."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the question."""
+    """Assumptions made when the question was read."""
 
 
 def pareto_front(question: Question, searches: Searches) -> ParetoFront:
@@ -117,7 +115,7 @@ def pareto_front(question: Question, searches: Searches) -> ParetoFront:
 
 
 def _recommended(question: Question, survey: Survey, searches: Searches) -> Estimate | None:
-    """The plan to take, as the search chooses it."""
+    """The recommended plan, as the search chooses it."""
     cells = different_cells(survey.tables, 1)
     priced = survey.with_prices(cells).priced
     if priced is None:
@@ -151,7 +149,7 @@ def _candidates(survey: Survey) -> PricedPlans:
 
 
 def _without_dominated_cells(tables: Sequence[Table], memory: Sequence[NDArray[np.float64]]) -> Masks:
-    """Cells of which no other has both less time and less memory, by the least values of each."""
+    """Cells for which no other has both less time and less memory, by the least values of each."""
     times = np.concatenate([table.best.ravel() for table in tables])
     least = np.concatenate([each.ravel() for each in memory])
     order = np.lexsort((least, times))
@@ -164,7 +162,7 @@ def _without_dominated_cells(tables: Sequence[Table], memory: Sequence[NDArray[n
 
 
 def not_dominated(values: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Positions of the columns that no other is better than: less is better in every row. One of equal columns."""
+    """Indices of the columns that no other dominates, less being better in every row; one of equal columns."""
     _, first = np.unique(values, axis=1, return_index=True)
     chosen: list[int] = []
     for index in first[np.lexsort(values[::-1, first])].tolist():
@@ -175,23 +173,23 @@ def not_dominated(values: NDArray[np.float64]) -> NDArray[np.intp]:
 
 BILLION: Final = 1e9
 USUAL: Final = Operations()
-"""Failures, checkpoints and restarts of every run."""
+"""Default failures, checkpoints and restarts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedSize:
-    """One size with its plan, time and money."""
+    """One size with its plan, time and cost."""
 
     answered: Answered
-    """The plan to take, or why there is none."""
+    """The recommended plan, or why there is none."""
     duration: Duration | None
-    """Of the whole run; None where no tokens are given, or nothing can run."""
+    """Duration of the whole run; None without tokens, or if nothing can run."""
     price_per_hour: float
-    """Of one accelerator."""
+    """Price of an accelerator-hour."""
     reason: str | None = None
-    """Why it has no time and no money."""
+    """Why it has no time and no cost."""
     is_on_front: bool = False
-    """Whether no other size is better than it."""
+    """Whether no other size dominates it."""
 
     @property
     def num_accelerators(self) -> int:
@@ -200,41 +198,41 @@ class PricedSize:
 
     @property
     def time(self) -> float | None:
-        """Of the whole run where tokens are given, else of a step; None where there is a ``reason``. [s]"""
+        """Time of the whole run if tokens are given, else of a step; None if there is a ``reason``. [s]"""
         if self.reason is not None or self.answered.estimate is None:
             return None
         return self.answered.estimate.step_time if self.duration is None else self.duration.accounts.wall_time
 
     @property
     def money(self) -> float | None:
-        """Of the whole run; None where no tokens are given, or there is a ``reason``."""
+        """Cost of the whole run; None without tokens, or if there is a ``reason``."""
         return self._money if self.duration is not None else None
 
     @property
     def money_per_billion_tokens(self) -> float | None:
-        """Of the whole run where tokens are given, else at the speed of a step; None where there is a ``reason``."""
+        """Cost of a billion tokens in the run, or without tokens at the speed of a step; None with a ``reason``."""
         job, money = self.answered.question.job, self._money
         tokens = job.tokens_per_step if self.duration is None else job.tokens
         return None if money is None or not tokens else BILLION * money / tokens
 
     @property
     def _money(self) -> float | None:
-        """For the ``time``."""
+        """Cost of the ``time``."""
         return None if self.time is None else self.price_per_hour * self.num_accelerators * self.time / HOUR
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizesFront:
-    """One job on several sizes, and those of them that no other is better than."""
+    """One job on several sizes, and the sizes that no other dominates."""
 
     sizes: tuple[PricedSize, ...]
     """All of them, the smallest first."""
     price: HourlyPrice
-    """Of one accelerator for an hour."""
+    """Price of an accelerator-hour."""
     warnings: tuple[str, ...] = ()
     """Assumptions that are shown with every answer: what nobody has measured."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the questions, and of failures and price."""
+    """Assumptions made when the questions were read, and those on failures and price."""
 
     @property
     def question(self) -> Question:
@@ -243,7 +241,7 @@ class SizesFront:
 
     @property
     def front(self) -> tuple[PricedSize, ...]:
-        """Sizes that no other is better than, the smallest first; none where nothing fits."""
+        """Sizes that no other dominates, the smallest first; empty if nothing fits."""
         return tuple(each for each in self.sizes if each.is_on_front)
 
     @property
@@ -260,7 +258,7 @@ class SizesFront:
 def sizes_front(
     question: Question, sizes: Sequence[int], searches: Searches, *, progress: Progress | None
 ) -> SizesFront:
-    """Each of ``sizes`` with its plan, time and money, the batch of ``question`` kept. Raises ``InputError``."""
+    """Each of ``sizes`` with its plan, time and cost, with the batch of ``question``. Raises ``InputError``."""
     price = needed_price(question.cluster, USUAL)
     if question.job.tokens is not None:
         check_tokens(question)
@@ -274,7 +272,7 @@ def sizes_front(
 
 
 def _priced(answered: Answered, price: HourlyPrice) -> PricedSize:
-    """A size with the duration of its run, where tokens are given."""
+    """A size with the duration of its run, if tokens are given."""
     question, estimate, reason = answered.question, answered.estimate, answered.reason
     duration = None
     if question.job.tokens is not None and estimate is not None:
@@ -284,7 +282,7 @@ def _priced(answered: Answered, price: HourlyPrice) -> PricedSize:
 
 
 def _with_front(sizes: Sequence[PricedSize]) -> tuple[PricedSize, ...]:
-    """The same sizes, those of the front marked."""
+    """The same sizes with those of the front marked."""
     values = [
         (each.time, float(each.num_accelerators), each.money_per_billion_tokens)
         for each in sizes

@@ -1,22 +1,21 @@
-r"""One training job on clusters of several sizes: how its speed grows, and where more accelerators stop paying.
+r"""One training job on clusters of several sizes: how its speed grows, and from where more accelerators do not pay.
 
 The batch is the same at every size. With R the tokens per second of N accelerators and s the smallest size that has a
 plan, the efficiency of a size and the marginal efficiency of a step from size i to the next size j are
 
 .. math:: e_j = \frac{R_j / N_j}{R_s / N_s}, \quad m_j = \frac{(R_j - R_i) / (N_j - N_i)}{R_s / N_s}
 
-Where a smaller size takes less time for the step, a larger one uses as many and leaves the others idle: more
+If a smaller size takes less time for the step, a larger one uses that many accelerators and leaves the rest idle: more
 accelerators never slow the job down. Only the sizes of the list are compared for that.
 
 The marginal efficiency is what each added accelerator brings, relative to an accelerator of the smallest size. Adding
-accelerators stops paying where it falls below ``least_gain``.
+accelerators stops paying when it falls below ``least_gain``.
 
-The smallest size that meets a limit is found with few searches.
-
-Sizes are whole nodes, 32 of them from one power of two to the next. The time of a run falls with the size, but not
-everywhere: a size whose divisors do not suit the model trains less per accelerator than its neighbours. So a bisection
-between powers of two is followed by every size that could still meet the limit: one where the best rate per accelerator
-among the sizes from half of it up to it, and ``MARGIN`` more, is enough.
+This file also finds the smallest size that meets a limit, with few searches. Sizes are whole nodes, 32 of them between
+one power of two and the next. The time of a run falls with the size, but not everywhere: a size whose divisors do not
+suit the model trains less per accelerator than its neighbours. So after a bisection between powers of two, every size
+that could still meet the limit is searched: one that would meet it at the best rate per accelerator among the sizes
+from half of it up to it, plus ``MARGIN``.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LEAST_GAIN: Final = 0.5
 """Half of what an accelerator brings at the smallest size."""
 MOST_SIZES: Final = 100
 LEAST_DIFFERENCE: Final = 1e-3
-"""Share of a step by which a larger size may be slower: less does not show in the digits of an answer."""
+"""Share of a step by which a larger size may be slower, since a smaller difference is invisible in an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +49,11 @@ class ScalePoint:
     num_accelerators: int
     """World size."""
     answered: Answered
-    """The plan to take, or why there is none."""
+    """The recommended plan, or why there is none."""
     efficiency: float | None
     """Tokens per second and accelerator over those of the smallest size that has a plan."""
     marginal_efficiency: float | None
-    """Tokens per second that each accelerator adds since the size before, over those of one at the smallest size."""
+    """Tokens per second that each accelerator adds to the previous size, over those of one at the smallest size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class Scaling:
     least_gain: float
     """Marginal efficiency from which a larger size pays."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the questions."""
+    """Assumptions made when the questions were read."""
 
     @property
     def question(self) -> Question:
@@ -76,13 +75,13 @@ class Scaling:
 
     @property
     def pays_up_to(self) -> int | None:
-        """The largest size before the first step that does not pay; None where no size has a plan."""
+        """The largest size before the first step that does not pay; None if no size has a plan."""
         planned = [each for each in self.points if each.answered.estimate is not None]
         return pays_up_to([(each.num_accelerators, each.marginal_efficiency) for each in planned], self.least_gain)
 
     @property
     def stops(self) -> bool:
-        """Whether a size that was looked at does not pay."""
+        """Whether one of the sizes does not pay."""
         gains = [point.marginal_efficiency for point in self.points]
         return any(gain is not None and gain < self.least_gain for gain in gains)
 
@@ -96,15 +95,15 @@ def scaling(
     leaves_idle: bool = True,
     progress: Progress | None = None,
 ) -> Scaling:
-    """The plan to take at each of ``sizes``, the batch of ``question`` kept. Raises ``InputError``.
+    """The recommended plan at each of ``sizes``, with the batch of ``question``. Raises ``InputError``.
 
-    ``leaves_idle``: whether a size may use as many accelerators as a smaller one.
+    ``leaves_idle`` lets a size use only as many accelerators as a smaller one.
     """
     ordered = checked_sizes(sizes)
     check_gain(least_gain)
     answers = searches.answers([replace(question, num_accelerators=size) for size in ordered], progress)
     if all(each.reason is not None for each in answers):
-        searches.result(answers[-1].question)  # raises, where what is asked for contradicts itself
+        searches.result(answers[-1].question)  # raises if the restrictions contradict themselves
     answers = _never_slower(answers) if leaves_idle else answers
     found = efficiencies([(each.question.num_given, each.tokens_per_second) for each in answers])
     points = tuple(
@@ -134,21 +133,26 @@ def _never_slower(answers: Sequence[Answered]) -> list[Answered]:
 
 
 def _with_idle(answered: Answered, num_given: int) -> Answered:
-    """The same plans with more accelerators, which do nothing."""
+    """The same plans with more accelerators, which are idle."""
     idle = num_given - answered.question.num_accelerators
     question = replace(answered.question, num_idle=idle)
 
-    def told(estimate: Estimate | None) -> Estimate | None:
+    def with_more_idle(estimate: Estimate | None) -> Estimate | None:
         if estimate is None:
             return None
         new = estimate_plan(question, estimate.plan)
         return replace(new, framework=estimate.framework, refusals=estimate.refusals)
 
-    return replace(answered, question=question, estimate=told(answered.estimate), fastest=told(answered.fastest))
+    return replace(
+        answered,
+        question=question,
+        estimate=with_more_idle(answered.estimate),
+        fastest=with_more_idle(answered.fastest),
+    )
 
 
 def efficiencies(rates: Sequence[tuple[int, float | None]]) -> list[tuple[float | None, float | None]]:
-    """Efficiency and marginal efficiency of sizes with their tokens a second; None where a size has no plan."""
+    """Efficiency and marginal efficiency for the tokens per second of each size; None if a size has no plan."""
     found: list[tuple[float | None, float | None]] = []
     first: tuple[int, float] | None = None
     before: tuple[int, float] | None = None
@@ -165,7 +169,7 @@ def efficiencies(rates: Sequence[tuple[int, float | None]]) -> list[tuple[float 
 
 
 def pays_up_to(gains: Sequence[tuple[int, float | None]], least_gain: float) -> int | None:
-    """Of sizes that have a plan, the largest before the first whose marginal efficiency is too small."""
+    """The largest size with a plan before the first whose marginal efficiency is too small."""
     last = None
     for size, gain in gains:
         if gain is not None and gain < least_gain:
@@ -188,7 +192,7 @@ def checked_sizes(sizes: Sequence[int] | str) -> list[int]:
 
 
 def sizes_in(text: str, flag: str) -> list[int]:
-    """The sizes of a range, 64..4096 or 64-4096, or of a list, 64,96,128. Raises InputError."""
+    """The sizes in a range, 64..4096 or 64-4096, or in a list, 64,96,128. Raises InputError."""
 
     def size(part: str) -> int:
         return whole(part, flag, most=MAX_NUM_ACCELERATORS)
@@ -214,7 +218,7 @@ def sizes_in(text: str, flag: str) -> list[int]:
 
 
 def doubling(first: int, last: int) -> list[int]:
-    """``first`` and its doubles up to ``last``, and ``last``. Raises ``InputError`` where that is no range."""
+    """``first`` and its doubles up to ``last``, and ``last``. Raises ``InputError`` if that is no range."""
     if not 1 <= first <= last:
         raise InputError(
             f"the range is {first}..{last}, which is empty",
@@ -228,7 +232,7 @@ def doubling(first: int, last: int) -> list[int]:
 
 
 def check_gain(least_gain: float) -> None:
-    """Raises InputError."""
+    """Raises InputError unless the gain is valid."""
     if not 0 < least_gain <= 1:
         raise InputError(
             f"least_gain is {shown(least_gain)}",
@@ -239,13 +243,13 @@ def check_gain(least_gain: float) -> None:
 
 PER_DOUBLING: Final = 32
 MARGIN: Final = 0.05
-"""By which a size trains more per accelerator, at most, than the best evaluated one from half of it up to it."""
+"""Share by which a size trains more per accelerator, at most, than the best evaluated one from half of it up to it."""
 NEXT_RUNGS: Final = 2
-"""Powers of two behind the last that meets a limit of money that are looked at, too."""
+"""Powers of two after the last that meets a limit of cost that are also searched."""
 NEXT_SIZES: Final = 3
-"""Sizes behind the last that meets a limit of money that are looked at, too."""
+"""Sizes after the last that meets a limit of cost that are also searched."""
 LARGEST_UNKNOWN: Final = 131_072
-"""Largest size of a cluster of which no bound is known: that of the largest clusters announced."""
+"""Largest size of a cluster without a known bound: that of the largest announced clusters."""
 
 
 class SizedRun(Protocol):
@@ -253,24 +257,24 @@ class SizedRun(Protocol):
 
     @property
     def num_accelerators(self) -> int:
-        """Accelerators at work."""
+        """Working accelerators."""
         ...
 
     @property
     def wall_time(self) -> float:
-        """Of the whole run. [s]"""
+        """Time of the whole run. [s]"""
         ...
 
 
 R = TypeVar("R", bound=SizedRun)
 Evaluate = Callable[[int], R | None]
-"""The run on a size; None where it has no plan."""
+"""Returns the run on a size; None if it has no plan."""
 IsSlower = Callable[[int, float], bool]
-"""Whether the run on a size certainly takes longer than a wall time [s]: sooner found out than how long it takes."""
+"""Whether the run on a size certainly takes longer than a wall time [s]: cheaper to find than its exact time."""
 
 
 def sizes_of(node_size: int, most: int | None, per_doubling: int = PER_DOUBLING) -> tuple[int, ...]:
-    """Whole nodes in growing order, at most ``per_doubling`` from one power of two to the next."""
+    """Whole nodes in growing order, at most ``per_doubling`` between one power of two and the next."""
     most = most or LARGEST_UNKNOWN
     found = [size for size in range(1, node_size) if node_size % size == 0 and size <= most]
     size = node_size
@@ -282,7 +286,7 @@ def sizes_of(node_size: int, most: int | None, per_doubling: int = PER_DOUBLING)
 
 
 def _rungs(sizes: Sequence[int]) -> list[int]:
-    """Places of the sizes that are about twice the one before, the last included."""
+    """Indices of the sizes that are about twice the one before, the last included."""
     places, least = [], 0
     for place, size in enumerate(sizes):
         if size >= least:
@@ -294,7 +298,7 @@ def _rungs(sizes: Sequence[int]) -> list[int]:
 def fewest(
     sizes: Sequence[int], evaluate: Evaluate[R], wall_time: float, is_slower: IsSlower | None = None
 ) -> tuple[R | None, list[R]]:
-    """The fewest accelerators that are done within ``wall_time``, and all runs that were looked at."""
+    """The fewest accelerators that finish within ``wall_time``, and all runs that were searched."""
     seen: dict[int, R | None] = {}
     slower: list[int] = []
 
@@ -308,14 +312,14 @@ def fewest(
         return found is not None and found.wall_time <= wall_time
 
     rungs = _rungs(sizes)
-    first = _first(len(rungs), lambda number: meets(rungs[number]), start=_guess(sizes, rungs, run, wall_time))
+    first = _first(len(rungs), lambda number: meets(rungs[number]), start=_estimated_rung(sizes, rungs, run, wall_time))
     low = rungs[max(first - 2, 0)]
     high = rungs[first] if first < len(rungs) else len(sizes)
     for place in range(low, high):
         size = sizes[place]
         near = [each for each in seen.values() if each is not None and size <= 2 * each.num_accelerators <= 2 * size]
         if place not in seen and near:
-            if not _could_meet(near, slower, size, wall_time):
+            if not _could_finish_in_time(near, slower, size, wall_time):
                 continue
             if is_slower is not None and is_slower(size, wall_time):
                 slower.append(size)
@@ -327,8 +331,10 @@ def fewest(
     return (run(high) if high < len(sizes) else None), runs
 
 
-def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], SizedRun | None], wall_time: float) -> int:
-    """The rung at which the run on a middle one would be done in time, were all as fast per accelerator."""
+def _estimated_rung(
+    sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], SizedRun | None], wall_time: float
+) -> int:
+    """The rung that would finish in time if all accelerators were as fast as those of a middle one."""
     for number in range(len(rungs) // 2, len(rungs)):
         found = run(rungs[number])
         if found is not None:
@@ -338,7 +344,7 @@ def _guess(sizes: Sequence[int], rungs: Sequence[int], run: Callable[[int], Size
 
 
 def _first(count: int, meets: Callable[[int], bool], *, start: int) -> int:
-    """The first of ``count`` that meets a limit that all later ones meet; ``count`` where none does."""
+    """The first of ``count`` that meets a limit that all later ones meet; ``count`` if none does."""
     place = start
     if meets(place):
         while place > 0 and meets(place - 1):
@@ -350,7 +356,7 @@ def _first(count: int, meets: Callable[[int], bool], *, start: int) -> int:
 
 
 def _last(count: int, fits: Callable[[int], bool]) -> int | None:
-    """The last of ``count`` that fits, looked for from the middle until two in turn do not; None where none does."""
+    """The last of ``count`` that fits, searched from the middle until two in a row do not; None if none does."""
     place = count // 2
     while place >= 0 and not fits(place):
         place -= 1
@@ -361,10 +367,10 @@ def _last(count: int, fits: Callable[[int], bool]) -> int | None:
     return found if found >= 0 else next((n for n in range(count // 2 + 1, count) if fits(n)), None)
 
 
-def _could_meet(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall_time: float) -> bool:
-    """Whether a size would be done in time at the best rate per accelerator of those near it.
+def _could_finish_in_time(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall_time: float) -> bool:
+    """Whether a size would finish in time at the best rate per accelerator of those near it.
 
-    Of those that are ``slower`` it is not known by how much.
+    ``slower`` are sizes that are known to be too slow, but not by how much.
     """
     if any(size <= 2 * other for other in slower):
         return True
@@ -373,7 +379,7 @@ def _could_meet(near: Sequence[SizedRun], slower: Sequence[int], size: int, wall
 
 
 def soonest(sizes: Sequence[int], evaluate: Evaluate[R], affords: Callable[[R], bool]) -> tuple[R | None, list[R]]:
-    """The run that is done soonest among those that ``affords`` takes, and all that were looked at."""
+    """The run that finishes first among those that ``affords`` accepts, and all runs that were searched."""
     seen: dict[int, R | None] = {}
 
     @cache

@@ -1,4 +1,4 @@
-"""How the questions of a decision are searched: all in one way, and what they have in common worked out once."""
+"""Searches of the questions of a decision, which share what they have in common."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from shardplan.planner.stopping import SearchStopped
 from shardplan.planner.survey import Survey
 
 Progress = Callable[[int, int], None]
-"""Called with questions done and questions in all."""
+"""Called with the number of finished questions and the number of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A question with its fastest plan and the plan to take, or with the reason why there is none."""
+    """A question with its fastest and its recommended plan, or with the reason why there is none."""
 
     question: Question
-    """What was asked."""
+    """The question."""
     estimate: Estimate | None = None
-    """The plan to take, as ``plan`` recommends it."""
+    """The plan that ``plan`` recommends."""
     fastest: Estimate | None = None
     """The fastest plan that fits."""
     reason: str | None = None
@@ -38,7 +38,7 @@ class Answered:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens of a step over its time, of all accelerators. [1/s]"""
+        """Tokens of a step over its time, for all accelerators. [1/s]"""
         job = self.question.job
         if self.estimate is None:
             return None
@@ -52,25 +52,25 @@ class Searches(Scope):
     def result(
         self, question: Question, *, top: int = 1, within: float = math.inf, progress: Progress | None = None
     ) -> SearchResult:
-        """The answer of ``plan --use-all``, of steps up to ``within`` seconds alone. Raises as that does."""
+        """The answer of ``plan --use-all``, for steps up to ``within`` seconds only. Raises the same errors."""
         how: dict[str, Any] = {"suggestions": False, "prune": True, "use_all": True}
         return search_question(question, top=top, within=within, progress=progress, **how, **vars(self))
 
     def answer(self, question: Question) -> Answered:
-        """The plan to take. A question that the restrictions or the framework rule out has a reason in its place."""
+        """The recommended plan, or the reason why the restrictions or the framework rule the question out."""
         return self.answers([question])[0]
 
     def answers(self, questions: Sequence[Question], progress: Progress | None = None) -> list[Answered]:
-        """The same of several questions; those that differ in memory and rates alone share all the rest."""
+        """The answers to several questions; those that differ only in memory and rates share everything else."""
         found: dict[int, Answered] = {}
         for numbers in in_groups(questions, [self.stack] * len(questions)):
             if progress is not None:
                 progress(len(found), len(questions))
-            found |= zip(numbers, self._of_alike([questions[number] for number in numbers]), strict=True)
+            found |= zip(numbers, self._answers_together([questions[number] for number in numbers]), strict=True)
         return [found[number] for number in range(len(questions))]
 
-    def _of_alike(self, questions: Sequence[Question]) -> list[Answered]:
-        """Answers to questions that differ in memory and rates alone."""
+    def _answers_together(self, questions: Sequence[Question]) -> list[Answered]:
+        """Answers to questions that differ only in memory and rates."""
         try:
             found = best_of_alike(questions, self, to_take=True)
         except SearchStopped:
@@ -87,14 +87,14 @@ class Searches(Scope):
     def _estimates(
         self, questions: Sequence[Question], found: Sequence[AlikeAnswer], plans: Sequence[FoundPlan | None]
     ) -> list[Estimate | None]:
-        """The full answers, with what was not searched."""
+        """The full estimates, with values that the search does not compute."""
         return [
             answer and replace(answer, assumptions=(*each.not_searched, *answer.assumptions))
             for answer, each in zip(estimates_of(questions, plans, self.stack), found, strict=True)
         ]
 
     def survey_if_any(self, question: Question) -> Survey | None:
-        """The same; None where the restrictions or the framework rule the question out."""
+        """The survey of a question; None if the restrictions or the framework rule it out."""
         try:
             return self.survey(question)
         except SearchStopped:

@@ -1,17 +1,18 @@
 r"""Which hardware parameter pays: how much the best step time changes with each of them, planned again at every point.
 
-A parameter x is set to x / f and to f x, and the fastest plan of the whole space is sought at both. The elasticity is
-the share by which the best step time T changes for a share of x,
+A parameter x is set to x / f and to f x, and the fastest plan of the whole space is found for both. The elasticity is
+the relative change of the best step time T for a relative change of x,
 
 .. math:: \varepsilon_x = \frac{\ln T(f x) - \ln T(x / f)}{2 \ln f}
 
 -0.4 for bandwidth: one per cent more bandwidth makes the best step 0.4 % shorter. A rate has an elasticity between -1
-and 0, a latency between 0 and 1. If all rates of an ideal machine without latencies grew alike, the step would shorten
-alike, so that their elasticities sum to -1; what they lack is time that no such parameter governs: host, fixed
-overheads and stragglers. The sum holds to first order; at a finite f another plan may be the best at either end.
+and 0, a latency between 0 and 1. If all rates of an ideal machine without latencies grew by a factor, the step would
+shrink by the same factor, so their elasticities sum to -1. What is missing from -1 is time that no such parameter
+governs: host, fixed overheads and stragglers. The sum holds to first order; at a finite f another plan may be the best
+at either end.
 
-The best step time is that of the fastest plan, since only the optimum of the space obeys these laws; the plan to take
-is within the factor of a tie of it, and is given at every point too.
+The best step time is that of the fastest plan, since only the optimum of the space obeys these laws; the recommended
+plan ties with it, and is given at every point too.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 
 FACTOR: Final = 1.25
-"""Parameters are divided and multiplied by this."""
+"""Factor by which parameters are divided and multiplied."""
 LARGEST_FACTOR: Final = 10.0
 MATTERS: Final = 0.005
-"""Elasticities below this in size are those of parameters that make no difference."""
+"""Parameters with a smaller absolute elasticity make no difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,13 @@ class Parameter:
     """A parameter of the hardware."""
 
     name: str
-    """Such as ``memory_bandwidth`` or ``tiers.cluster.bandwidth``."""
+    """Name, such as ``memory_bandwidth`` or ``tiers.cluster.bandwidth``."""
     label: str
-    """As text."""
+    """Name for people."""
     unit: str
     """Unit of its value."""
     value: float
-    """As it is."""
+    """Present value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,34 +56,34 @@ class SensitivityPoint:
 
     parameter: Parameter
     lower: Answered
-    """With the parameter divided by the factor."""
+    """The answer with the parameter divided by the factor."""
     upper: Answered
-    """With the parameter multiplied by the factor."""
+    """The answer with the parameter multiplied by the factor."""
     elasticity: float | None
-    """Share by which the best step time changes for a share of the parameter; None where nothing fits at either end."""
+    """Relative change of the best step time per relative change of the parameter; None if nothing fits."""
 
     @property
     def size(self) -> float:
-        """By which parameters are ordered: those without which nothing fits come first."""
+        """Sort key: parameters without which nothing fits come first."""
         return math.inf if self.elasticity is None else abs(self.elasticity)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """How the best step time follows the hardware."""
+    """How the best step time depends on the hardware."""
 
     base: Answered
-    """As the hardware is."""
+    """The answer for the present hardware."""
     factor: float
-    """Parameters are divided and multiplied by this."""
+    """Factor by which parameters are divided and multiplied."""
     points: tuple[SensitivityPoint, ...]
     """The most important parameter first."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the question."""
+    """Assumptions made when the question was read."""
 
     @property
     def sum_of_rates(self) -> float:
-        """Sum of the elasticities of all rates: -1 where nothing but these rates takes time."""
+        """Sum of the elasticities of all rates: -1 if only these rates take time."""
         rates = (each for each in self.points if each.parameter.unit.endswith("/s"))
         return sum(each.elasticity or 0.0 for each in rates)
 
@@ -100,7 +101,7 @@ def sensitivity_of(question: Question, searches: Searches, *, factor: float, pro
     scales = [scaled(question, parameter.name, by) for parameter in parameters for by in (1 / factor, factor)]
     base, *ends = searches.answers([question, *scales], progress)
     if base.fastest is None:
-        searches.result(question)  # raises, where what is asked for contradicts itself
+        searches.result(question)  # raises if the restrictions contradict themselves
         return Sensitivity(base=base, factor=factor, points=())
     points = map(partial(_point, factor=factor), parameters, ends[::2], ends[1::2])
     return Sensitivity(base=base, factor=factor, points=tuple(sorted(points, key=lambda each: -each.size)))
@@ -128,9 +129,9 @@ OF_TIER: Final = {"bandwidth": "bytes/s", "latency": "s"}
 
 
 def parameters_of(question: Question, *, offloads: bool = False) -> Iterator[Parameter]:
-    """All parameters of the hardware that have a value, of the network those of the tiers that the job spans.
+    """All parameters of the hardware that have a value; for the network those of the tiers that the job spans.
 
-    ``offloads``: whether to look at the host, which no other plans use.
+    ``offloads`` includes the host, which only plans with offload use.
     """
     cluster, accelerator = question.cluster, question.cluster.accelerator
     peak = accelerator.peak(question.job.recipe.matmul)
@@ -153,7 +154,7 @@ def _num_spanned(question: Question) -> int:
 
 
 def scaled(question: Question, name: str, by: float) -> Question:
-    """``question`` with the parameter ``name`` multiplied. Matrix peaks of all number formats go together."""
+    """``question`` with the parameter ``name`` multiplied. Matrix peaks of all number formats change together."""
     return replace(question, cluster=_scaled(question.cluster, name, by))
 
 

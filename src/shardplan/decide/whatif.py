@@ -1,8 +1,8 @@
-"""What changes where the cluster or the job changes: the plan to take is searched again after every change.
+"""What a change of the cluster or the job brings: the recommended plan is searched again after every change.
 
-Changes are made one after the other. After each, the question is planned again, and the plan that was there before is
-priced as it stands, so that what a change brings by itself and what planning again adds can be told apart. The step
-times before and after all changes are compared term by term; their differences add up to that of the step time.
+Changes are made one after the other. After each, the question is planned again, and the earlier plan is priced as it
+is, which separates the effect of the change from that of planning again. The step times before and after all changes
+are compared term by term; their differences add up to that of the step time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OF_JOB: Final = tuple(field.name for field in fields(Job) if field.name != "soft
 OF_SOFTWARE: Final = tuple(field.name for field in fields(Software))
 OF_PLAN: Final = tuple(field.name for field in fields(Plan))
 CHANGEABLE: Final = (*OF_CLUSTER, *OF_JOB, *OF_SOFTWARE, *SIZES, CLUSTER)
-"""What a change can name."""
+"""Everything that a change can name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +46,13 @@ class ChangeStep:
     """The question after one more change."""
 
     label: str
-    """The change as text; empty for the question as it was."""
+    """The change as text; empty for the original question."""
     answered: Answered
-    """The plan to take now."""
+    """The recommended plan now."""
     same_plan: Estimate | None
-    """The plan of before, priced as it stands; None where it breaks a rule now."""
+    """The earlier plan, priced as it is; None if it breaks a rule now."""
     same_plan_reason: str | None
-    """Why the plan of before cannot be taken now."""
+    """Why the earlier plan is no longer possible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,30 +61,30 @@ class TermChange:
 
     name: str
     before: float
-    """[s]"""
+    """Time before. [s]"""
     after: float
-    """[s]"""
+    """Time after. [s]"""
 
     @property
     def change(self) -> float:
-        """How much longer it takes. [s]"""
+        """Additional time. [s]"""
         return self.after - self.before
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf:
-    """A plan, and what becomes of it."""
+    """A plan, and the effect of changes on it."""
 
     plan: Estimate
-    """The plan that was asked about, as it is priced today."""
+    """The plan in question, with today's prices."""
     steps: tuple[ChangeStep, ...]
-    """The question as it was, planned again, then after each change."""
+    """The original question, planned again, then after each change."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed in putting the question."""
+    """Assumptions made when the question was read."""
 
     @property
     def before(self) -> Answered:
-        """The question as it was."""
+        """The original question."""
         return self.steps[0].answered
 
     @property
@@ -94,7 +94,7 @@ class WhatIf:
 
     @property
     def terms(self) -> tuple[TermChange, ...]:
-        """Terms of the step before and after, the largest difference first; none where a plan is missing."""
+        """Terms of the step before and after, the largest difference first; empty if a plan is missing."""
         if self.before.estimate is None or self.after.estimate is None:
             return ()
         first, last = self.before.estimate.breakdown, self.after.estimate.breakdown
@@ -112,9 +112,9 @@ def what_if(
     before: Answered | None = None,
     progress: Progress | None,
 ) -> WhatIf:
-    """``plan`` and what to take in its place after each of ``changes``, in their order. Raises ``InputError``.
+    """``plan`` and the recommended plan after each of ``changes``, in their order. Raises ``InputError``.
 
-    Values are those of :func:`changed`. ``before``: the question as it was, where it is answered already.
+    Values are those of :func:`changed`. ``before`` is the answer to the original question, if there is one.
     """
     if not changes:
         raise InputError(
@@ -125,18 +125,18 @@ def what_if(
     asked = [("", question)]
     for name, value in changes.items():
         after = changed(asked[-1][1], name, value)
-        now = _present(after, name) if isinstance(value, str) and factor_of(value) is not None else None
+        now = _present_value(after, name) if isinstance(value, str) and factor_of(value) is not None else None
         asked.append((_label(name, value) + (f" ({now:,})" if isinstance(now, int) else ""), after))
     known = [] if before is None else [before]
     answers = [*known, *searches.answers([each for _, each in asked[len(known) :]], progress)]
     steps = [_step(label, each, plan, answer) for (label, each), answer in zip(asked, answers, strict=True)]
     if steps[0].answered.estimate is None and steps[-1].answered.estimate is None:
-        searches.result(steps[-1].answered.question)  # raises, where what is asked for contradicts itself
+        searches.result(steps[-1].answered.question)  # raises if the restrictions contradict themselves
     return WhatIf(plan=estimate_plan(question, plan), steps=tuple(steps))
 
 
 def planned_first(question: Question, searches: Searches) -> Planned:
-    """The question with the plan that changes are compared with. Raises ``InputError`` where nothing fits."""
+    """The question with the plan that changes are compared with. Raises ``InputError`` if nothing fits."""
     found = searches.answer(question)
     if found.estimate is None:
         raise InputError(
@@ -148,7 +148,7 @@ def planned_first(question: Question, searches: Searches) -> Planned:
 
 
 Planned = tuple[Answered, Plan]
-"""A question as it is answered, and its plan."""
+"""A question with its answer, and its plan."""
 
 
 def _step(label: str, question: Question, plan: Plan, answered: Answered) -> ChangeStep:
@@ -171,14 +171,14 @@ KINDS: Final = {name: each.about.quantity[0] for name, each in described(Replace
 
 
 def changed(question: Question, name: str, value: Any) -> Question:
-    """``question`` with one value changed. Raises ``InputError`` where there is no such value, or nothing changes.
+    """``question`` with one value changed. Raises ``InputError`` if there is no such value, or nothing changes.
 
-    ``name``: a value of the cluster (:class:`Overrides`; ``peak_flops.bf16`` for one peak), a field of the job or of
+    ``name`` is a value of the cluster (:class:`Overrides`; ``peak_flops.bf16`` for one peak), a field of the job or of
     its software, ``num_accelerators``, or ``cluster`` with a name, a file or a cluster. Values of the cluster are texts
     with their unit, or numbers in SI units. A number may be changed by a factor: ``2x``, ``+50%``, ``-20%``.
     """
     after = _changed(question, name, value)
-    if _essence(after) == _essence(question):
+    if _what_matters(after) == _what_matters(question):
         raise InputError(
             f"{_label(name, value)} changes nothing: it is so already",
             rule="a change changes something",
@@ -192,21 +192,21 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     group, _, entry = name.partition(".")
     factor = factor_of(value) if isinstance(value, str) else None
     if factor is not None:
-        value = _relative(question, name, value, factor)
+        value = _multiplied_value(question, name, value, factor)
     if group == PEAK:
         peaks = {entry: value} if entry else value
         return replace(question, cluster=override(cluster, {PEAK: peaks}))
     if name in OF_CLUSTER:
         return replace(question, cluster=override(cluster, cast(Overrides, {name: value})))
     if name in OF_JOB:
-        return _of_other_job(question, name, value)
+        return _with_job_value(question, name, value)
     if name in OF_SOFTWARE:
         return replace(question, job=replace(job, software=replace(job.software, **{name: value})))
     if name in SIZES:
         return replace(question, num_accelerators=value)
     if name == CLUSTER:
         other = value if isinstance(value, Cluster) else load_cluster(value)
-        is_alike = other.accelerator.generation == cluster.accelerator.generation  # given constants hold for one alone
+        is_alike = other.accelerator.generation == cluster.accelerator.generation  # constants hold for one generation
         return replace(question, cluster=other, given_profile=question.given_profile if is_alike else None)
     if name in OF_PLAN:
         raise InputError(
@@ -218,8 +218,8 @@ def _changed(question: Question, name: str, value: Any) -> Question:
     raise UnknownNameError("change", name[:60], CHANGEABLE, hint=hint)
 
 
-def _of_other_job(question: Question, name: str, value: Any) -> Question:
-    """With another value of the job; the models of a companion may be files."""
+def _with_job_value(question: Question, name: str, value: Any) -> Question:
+    """The question with another value of the job; the models of a companion may be files."""
     if name != "companion":
         return replace(question, job=replace(question.job, **{name: value}))
     text, models = companions_of_job(value)
@@ -231,16 +231,16 @@ FACTOR: Final = re.compile(rf"x\s*{_FIGURE}|{_FIGURE}\s*x|([+-])\s*{_FIGURE}\s*%
 
 
 def factor_of(text: str) -> float | None:
-    """The factor of a change relative to what is there: ``2x``, ``x0.5``, ``+50%``, ``-20%``; None for other texts."""
+    """The factor in a relative change: ``2x``, ``x0.5``, ``+50%``, ``-20%``; None for other texts."""
     found = FACTOR.fullmatch(text.strip())
     if found is None:
         return None
     return 1 + float(found[3] + found[4]) / 100 if found[3] else float(found[1] or found[2])
 
 
-def _relative(question: Question, name: str, text: str, factor: float) -> Any:
-    """The value of ``name`` times ``factor``. Raises ``InputError`` where it has none, or must be whole and is not."""
-    before = question.cluster.name if name == CLUSTER else _present(question, name)
+def _multiplied_value(question: Question, name: str, text: str, factor: float) -> Any:
+    """The value of ``name`` times ``factor``. Raises ``InputError`` if it has none, or must be whole and is not."""
+    before = question.cluster.name if name == CLUSTER else _present_value(question, name)
     if isinstance(before, Mapping):
         return {entry: peak * factor for entry, peak in before.items()}
     if before is None or isinstance(before, bool) or not isinstance(before, int | float):
@@ -261,8 +261,8 @@ def _relative(question: Question, name: str, text: str, factor: float) -> Any:
     return int(after)
 
 
-def _present(question: Question, name: str) -> Any:
-    """What ``name`` is now, in SI units; None where it has no value."""
+def _present_value(question: Question, name: str) -> Any:
+    """The present value of ``name``, in SI units; None if it has none."""
     group, _, entry = name.partition(".")
     if group == PEAK:
         peaks = question.cluster.accelerator.peak_flops
@@ -274,8 +274,8 @@ def _present(question: Question, name: str) -> Any:
     return getattr(question.job, name) if name in OF_JOB else None
 
 
-def _essence(question: Question) -> tuple[object, ...]:
-    """What makes a difference to plans."""
+def _what_matters(question: Question) -> tuple[object, ...]:
+    """Everything in a question that affects plans."""
     cluster = question.cluster
     accelerator = replace(cluster.accelerator, sources={}, marks={})
     bare = replace(cluster, accelerator=accelerator, sources={}, marks={}, assumptions=())
@@ -294,9 +294,9 @@ def check_named_once(names: Sequence[str]) -> None:
 
 
 def change_of(name: str, text: str) -> tuple[str, Any]:
-    """A change as it is typed, its value read as the flag of the same name reads it. Raises ``InputError``.
+    """A change from text, its value read like the flag of the same name. Raises ``InputError``.
 
-    A multiple of what is there (:func:`factor_of`) stays a text.
+    A relative change (:func:`factor_of`) stays a text.
     """
     name = name if name in CHANGEABLE else field_meant(name) or name
     if factor_of(text) is not None:

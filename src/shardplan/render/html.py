@@ -5,6 +5,7 @@ Colours follow the reader's setting; nothing is loaded from elsewhere, and every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import accumulate
@@ -38,7 +39,7 @@ from shardplan.estimation.parts.terms import MEMORY
 from shardplan.reports.texts.answer import percent
 
 Address: TypeAlias = Callable[[Any], str]
-"""Where a row of a table with a wide column leads; empty where it leads nowhere."""
+"""Where a row leads from a column that leads somewhere; empty where it leads nowhere."""
 STYLE: Final = (
     "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
@@ -126,12 +127,21 @@ def _phrases(phrases: Phrases) -> str:
 
 def _words(words: Words, tone: str) -> str:
     spans = (Span(words),) if isinstance(words, str) else words
-    texts = [(escape(span.text), span.tone or tone) for span in spans]
+    texts = [(_linked(span.text), span.tone or tone) for span in spans]
     return "".join(f'<span class="{tone}">{text}</span>' if tone else text for text, tone in texts)
 
 
+LINK: Final = re.compile(r"https?://[^\s;,)]+")
+
+
+def _linked(text: str) -> str:
+    """A text with its addresses as links."""
+    address = r'<a href="\g<0>" rel="noreferrer noopener">\g<0></a>'
+    return LINK.sub(address, escape(text))
+
+
 def table_html(table: RowTable, address: Address | None = None) -> str:
-    """All columns that are shown, those for pages alone too; the last of these leads to the row's address."""
+    """All columns that are shown, those for pages alone too."""
     columns = [column for column in table.columns if column.title is not None]
     if len(table.rows) <= table.turned_up_to:
         return _turned(columns, table, address)
@@ -146,11 +156,10 @@ def _turned(columns: Sequence[Column], table: RowTable, address: Address | None)
     head = "".join(f'<th scope="col" class="n">{escape(first.cell(row))}</th>' for row in table.rows)
     lines = []
     for column in others:
-        where = [address(row) if address is not None and column is columns[-1] else "" for row in table.rows]
         kind = "wrap" if column.is_text else "n"
-        cells = (f'<td class="{kind}">{_cell(column, row, to)}</td>' for row, to in zip(table.rows, where, strict=True))
+        cells = (f'<td class="{kind}">{_cell(column, row, address)}</td>' for row in table.rows)
         lines.append(f'<tr><th scope="row">{escape(column.title or "")}</th>{"".join(cells)}</tr>')
-    return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<table class="turned"><thead><tr><td></td>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
 def _title(column: Column) -> str:
@@ -159,9 +168,7 @@ def _title(column: Column) -> str:
 
 
 def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address | None) -> str:
-    where = address(row) if address is not None and any(column.is_wide for column in columns) else ""
-    *_, last = columns
-    cells = "".join(f"<td{_side(each)}>{_cell(each, row, where if each is last else '')}</td>" for each in columns)
+    cells = "".join(f"<td{_side(each)}>{_cell(each, row, address)}</td>" for each in columns)
     tone = table.tone(row)
     return f'<tr class="{tone}">{cells}</tr>' if tone else f"<tr>{cells}</tr>"
 
@@ -173,10 +180,11 @@ def _side(column: Column) -> str:
     return "" if column.is_text or column.bar is not None else ' class="n"'
 
 
-def _cell(column: Column, row: Any, where: str) -> str:
+def _cell(column: Column, row: Any, address: Address | None) -> str:
     if column.bar is not None:
         return _bar(column.value(row) or 0.0, is_centred=column.bar.is_centred)
     text = escape(column.cell(row))
+    where = address(row) if address is not None and column.leads else ""
     return f'<a href="{escape(where)}" data-apply>{text}</a>' if where else text
 
 

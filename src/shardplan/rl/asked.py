@@ -14,19 +14,21 @@ from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described
 from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
-from shardplan.base.words import FLAGS, folded, joined, switch_word
+from shardplan.base.words import FLAGS, folded, switch_word
 from shardplan.decide.searching import Searches
+from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
+from shardplan.planner.restrictions import values_excluded, values_given
 from shardplan.planner.stopping import Stop
 from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
 from shardplan.rl.generation import Responses
 from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.programs import Framework, framework_of
-from shardplan.rl.task import PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
+from shardplan.rl.task import DRAFTERS, PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
 from shardplan.rl.transfer import engine_facts, transfer_methods
 
@@ -80,8 +82,20 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     )
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
+    searches = Searches.of(stack=put.stack, stop=stop, **choices)
+    _check_values(searches, put.question)
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+    return AskedRl(task, searches, assumed, put.warnings)
+
+
+def _check_values(searches: Searches, question: Question) -> None:
+    """Refuses values that no plan can have: their search would only say that no plan fits. Raises InputError."""
+    try:
+        values_given(searches, question)
+        values_excluded(searches, question)
+    except InputError as error:
+        hint = error.hint.replace("--fix ", "--fix train.")
+        raise InputError(f"trainer: {error.message}", rule=error.rule, hint=hint) from None
 
 
 def _of_framework(choices: dict[str, Any], framework: Framework, model: ModelConfig) -> dict[str, Any]:
@@ -120,8 +134,8 @@ def _choices(rl: Record, framework: Framework) -> dict[str, Any]:
         "reward_time": float(rl.get("reward_seconds") or 0.0),
         "rollout_precision": _format("rollout_precision", rl),
         "cache_precision": _format("cache_precision", rl),
-        "drafts": _drafts(rl.get("speculative")),
-        "engine": str(rl.get("engine") or "vllm").lower(),
+        **_speculative(rl.get("speculative")),
+        "engine": str(rl.get("engine") or framework.runs.get("engine", ("vllm",))[0]).lower(),
         "transfer": _transfer(rl.get("transfer")),
         "placements": _placements(rl, framework),
         "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
@@ -138,19 +152,20 @@ def _algorithm(rl: Record) -> str:
 
 def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
     """The lengths that ``mean=2k,max=4k`` or ``file=lengths.txt`` means. Raises InputError."""
-    given = dict(pairs_of("--response-tokens", [part for part in text.split(",") if part.strip()] or [text]))
-    known = ("mean", "max", "spread", "endless", "file")
+    parts = [part for part in text.split(",") if part.strip()]
+    pairs = pairs_of("--response-tokens", parts) if all("=" in part for part in parts) else []
+    given, known = dict(pairs), ("mean", "max", "spread", "endless", "file")
     for name in given:
         if name not in known:
             raise UnknownNameError("name of --response-tokens", name, known, hint="write mean=2k,max=4k")
     cap = None if "max" not in given else whole(given["max"], "max", most=MOST_TOKENS, is_length=True)
     if "file" in given:
         return _measured(given, cap, reads_files=reads_files)
-    if cap is None or "mean" not in given:
+    if cap is None or "mean" not in given or len(given) < len(pairs):
         raise InputError(
             f"--response-tokens is {shown(text)}",
-            rule="lengths have a mean and a max",
-            hint="write --response-tokens mean=2k,max=4k",
+            rule="lengths have one mean and one max",
+            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -168,16 +183,21 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
             rule="a file of lengths stands alone, or with max; the server reads no files",
             hint="write --response-tokens file=lengths.txt",
         )
-    lines = [line.strip() for line in read_text(Path(given["file"])).splitlines() if line.strip()]
+    lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
+    found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
+    return Lengths.of_file(found, cap)
+
+
+def _length(text: str, where: str) -> int:
+    """A length of a file. Raises InputError."""
     try:
-        found = [parse_whole(line) for line in lines]
+        return parse_whole(text)
     except ValueError as error:
         raise InputError(
-            f"{given['file']}: {error}",
+            f"{where}: {shown(text)} {error}",
             rule="a file of lengths has a whole number of tokens in each line",
             hint="write the length of every answer on a line of its own",
         ) from None
-    return Lengths.of_file(found, cap)
 
 
 def _check_given(record: Record, rl: Record) -> None:
@@ -264,7 +284,15 @@ def _critic(rl: Record, policy: Any, *, reads_files: bool) -> Any:
             rule="of the algorithms, ppo trains a critic",
             hint="set --algorithm ppo, or leave --critic out",
         )
-    return model_of(rl["critic"], reads_files=reads_files)
+    critic = model_of(rl["critic"], reads_files=reads_files)
+    if critic.vocab_size != policy.vocab_size:
+        raise InputError(
+            f"--critic {critic.name} has a vocabulary of {critic.vocab_size:,}, {policy.name} one of "
+            f"{policy.vocab_size:,}",
+            rule="a critic reads the tokens of the policy",
+            hint=f"choose a critic with a vocabulary of {policy.vocab_size:,}, or leave --critic out",
+        )
+    return critic
 
 
 def _rollout_cluster(rl: Record, *, reads_files: bool) -> Cluster | None:
@@ -279,14 +307,16 @@ def _format(name: str, rl: Record) -> str:
     return given
 
 
-def _drafts(given: Any) -> int:
-    """Drafted tokens of ``mtp`` or ``mtp:2``. Raises InputError."""
-    if given is None or folded(str(given)) in ("none", "no"):
-        return 0
-    name, _, number_of = str(given).partition(":")
-    if folded(name) != "mtp":
-        raise UnknownNameError("--speculative", name, ("mtp", "none"), hint="write --speculative mtp, or mtp:2")
-    return whole(number_of, "--speculative mtp", most=8) if number_of else 1
+def _speculative(given: Any) -> dict[str, Any]:
+    """Who drafts and how many tokens, of ``mtp`` or ``eagle:2``. Raises InputError."""
+    name, _, number_of = str(given or "none").partition(":")
+    if folded(name) not in (*DRAFTERS, "none", "no"):
+        hint = "write --speculative mtp, or mtp:2"
+        raise UnknownNameError("--speculative", name, (*DRAFTERS, "none"), hint=hint)
+    if folded(name) not in DRAFTERS:
+        return {}
+    drafts = whole(number_of, f"--speculative {folded(name)}", most=8) if number_of else 1
+    return {"drafter": folded(name), "drafts": drafts}
 
 
 def _transfer(given: Any) -> str | None:
@@ -299,19 +329,11 @@ def _transfer(given: Any) -> str | None:
 
 
 def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:
-    """Those that are compared. Raises InputError where the framework does not run one."""
-    known, given = framework.placements or tuple(PLACEMENTS), rl.get("placement")
+    """Those that are compared."""
+    given = rl.get("placement")
     if given is None:
-        return known
-    names = tuple(name.strip() for name in str(given).replace("_", "-").split(","))
-    others = [name for name in names if name in PLACEMENTS and name not in known]
-    if others:
-        raise InputError(
-            f"--placement is {joined(others)} with --framework {framework.name}, which runs {joined(known)}",
-            rule=f"{framework.name} runs {joined(known)}",
-            hint=f"set --placement {','.join(known)}, or leave it out",
-        )
-    return names
+        return framework.runs.get("placement", tuple(PLACEMENTS))
+    return tuple(name.strip() for name in str(given).replace("_", "-").split(","))
 
 
 def _assumed(task: RlTask) -> tuple[str, ...]:
@@ -329,8 +351,13 @@ def _assumed(task: RlTask) -> tuple[str, ...]:
     ]
     framework = task.packing.framework
     if framework.backend:
-        runs = "; ".join(f"{name} {'|'.join(map(switch_word, values))}" for name, values in framework.plan.items())
+        runs = "; ".join(
+            f"{name} {'|'.join('none' if value is None else switch_word(value) for value in values)}"
+            for name, values in framework.plan.items()
+        )
         texts.append(f"{framework.name or 'the trainer'} with {framework.backend}, unless it is fixed: {runs}")
+    if task.drafter == "eagle":
+        texts.append("a draft layer beside the model (EAGLE) is right as often as multi-token prediction")
     if task.critic is not None:
         texts.append("the critic takes as long for a token as the policy for each of its active parameters")
     if task.question.job.train == "lora":

@@ -24,6 +24,7 @@ def check_asked(task: RlTask, given: Mapping[str, Any], pools: object) -> None:
         if grid(text):
             size_of(text, cluster)
     _check_pools(task)
+    _check_drafts(task)
     _check_age(task, given.get("staleness"))
     refusal = next(_refusals(task), None)
     if refusal is not None:
@@ -69,11 +70,21 @@ def _check_fits(cluster: Cluster, number: int) -> None:
 def _check_age(task: RlTask, staleness: object) -> None:
     """An age is that of answers of an asynchronous step."""
     if staleness and "async" not in task.placements:
-        titles = " and ".join(PLACEMENTS[name].title for name in task.placements)
         raise InputError(
-            f"--staleness is {staleness} with --placement {','.join(task.placements)} ({titles})",
+            f"--staleness is {staleness} with --placement {','.join(task.placements)}",
             rule="the age of answers is bounded where the step is asynchronous",
             hint="leave --staleness out, or set --placement async",
+        )
+
+
+def _check_drafts(task: RlTask) -> None:
+    """Multi-token prediction drafts with layers of the model."""
+    model = task.question.model
+    if task.drafter == "mtp" and not model.num_mtp_layers:
+        raise InputError(
+            f"--speculative is mtp, and {model.name} has no layers for multi-token prediction",
+            rule="multi-token prediction drafts with layers that the model has",
+            hint="leave --speculative out, or write --speculative eagle for a draft layer that was trained beside it",
         )
 
 

@@ -7,13 +7,14 @@ has counted them. Measured steps, launch files and questions all get them here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA
+from shardplan.base.words import joined
 from shardplan.rl.engine import generation_data
 
 FRAMEWORKS: Final = tuple(sorted(path.stem for path in (DATA / "dialects" / "rl").glob("*.yaml")))
@@ -43,6 +44,8 @@ class ProgramFacts(NamedTuple):
     """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
     fresh_bytes: float = 0.0
     """Of a trained parameter that leave for memory of the host that is new each time, where engines share it."""
+    fused_loss: bool = False
+    """Whether log-probabilities of 16-bit logits are one kernel, forward and backward."""
     loops: bool = False
     """Whether the optimizer goes through the tensors one by one."""
 
@@ -86,23 +89,39 @@ class Framework:
         return str(generation_data()["between"].get(self.name, "sharded"))
 
     @property
-    def placements(self) -> tuple[str, ...] | None:
-        """Those that it runs; None where nobody has looked."""
-        known = generation_data()["placements"].get(self.name)
-        return None if known is None else tuple(known)
+    def runs(self) -> dict[str, tuple[str, ...]]:
+        """Of fields of a step, the values that it runs and its launch files can say; of other fields all."""
+        return {name: tuple(values) for name, values in generation_data()["runs"].get(self.name, {}).items()}
+
+    def check_step(self, step: Mapping[str, Any]) -> None:
+        """Refuses fields of a step that the framework does not run. Raises InputError."""
+        for name, known in self.runs.items():
+            given = str(step.get(name) or known[0]).replace("_", "-").split(",")
+            self._refuse(self.name, "", name, known, [each.strip().partition(":")[0].lower() for each in given])
 
     def check_plan(self, choices: Mapping[str, Any]) -> None:
         """Refuses chosen fields of a plan that the trainer never runs otherwise. Raises InputError."""
         known = generation_data()["backends"].get(self.backend, {})
-        for name in {*known.get("never", ()), *known.get(self.name, {})} & {*choices}:
-            runs = [str(value) for value in self.plan[name]]
-            for wrong in (value for value in choices[name] if str(value).lower() not in runs):
-                who, rule = f"{self.name or 'a trainer'} with {self.backend}", f"runs {name} {' or '.join(runs)} alone"
-                raise InputError(
-                    f"{name} of the trainer is {shown(wrong)}; {who} {rule}",
-                    rule=f"{who} {rule}",
-                    hint=f"set --fix train.{name}={runs[0]}, or leave it out",
-                )
+        who = f"{self.name or 'a trainer'} with {self.backend}"
+        never = {*known.get("never", ()), *known.get(self.name, {}), *(known.get("written", ()) if self.runs else ())}
+        for name in (name for name in choices if name in never):
+            runs = [str(value).lower() for value in self.plan[name]]
+            self._refuse(who, "train.", name, runs, [str(value).lower() for value in choices[name]])
+
+    @staticmethod
+    def _refuse(who: str, pool: str, name: str, known: Sequence[str], given: Sequence[str]) -> None:
+        """Refuses the first of the given values that is not among those that are known. Raises InputError."""
+        wrong = next((value for value in given if value not in known), None)
+        if wrong is not None:
+            value = shown(int(wrong) if wrong.isdecimal() else wrong)
+            rule = f"runs {name.replace('_', ' ')} {joined(known, last='or')} alone"
+            fix = f"--fix {pool}{name}={known[0]}" if pool else f"--{name.replace('_', '-')} {known[0]}"
+            fix = f"--placement {','.join(known)}" if name == "placement" else fix
+            raise InputError(
+                f"{name.replace('_', ' ')}{' of the trainer' * bool(pool)} is {value}; {who} {rule}",
+                rule=f"{who} {rule}",
+                hint=f"set {fix}, or leave it out",
+            )
 
     def over(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A question's record with the software of the trainer, where the record says nothing else."""
@@ -130,8 +149,8 @@ def backends() -> tuple[str, ...]:
 def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framework:
     """The framework that ``nemo-rl`` or ``nemo-rl:0.6`` means; its trainer is that of ``stack``. Raises InputError."""
     name, _, release = str(given or "").strip().lower().partition(":")
-    if (name or release) and name not in FRAMEWORKS:
-        raise UnknownNameError("--framework", name, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
+    if str(given or "").strip() and name not in FRAMEWORKS:
+        raise UnknownNameError("--framework", name or release, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
     if release:
         _check_release(name, release)
     trainer = str(backend or "").lower()

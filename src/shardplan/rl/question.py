@@ -23,6 +23,7 @@ from shardplan.reports.model_record import model_from_record, model_record
 from shardplan.reports.plan_file import PLAN_FILE, inputs_from_record, inputs_record
 from shardplan.rl.asked import AskedRl, ask_rl
 from shardplan.rl.lengths import Lengths
+from shardplan.rl.programs import framework_of
 from shardplan.rl.search import RlResult, search_rl
 from shardplan.rl.task import RlTask
 
@@ -52,6 +53,7 @@ class RlQuestion:
 
     def put(self) -> AskedRl:
         """The task. Raises InputError, which names the field."""
+        framework_of(self.step.get("framework")).check_step(self.step)
         return ask_rl(self.record, self.step, reads_files=self.reads_files, stop=self.stop)
 
     def result(self) -> RlResult:

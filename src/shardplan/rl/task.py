@@ -42,6 +42,8 @@ class Algorithm(NamedTuple):
     """Whether a value model is trained as well."""
 
 
+DRAFTERS: Final = ("mtp", "eagle")
+"""Who may draft tokens: layers of multi-token prediction of the model, or a layer that was trained beside it."""
 ROLLOUT: Final = ("tp", "pp", "ep")
 """Degrees of an engine that can be fixed."""
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
@@ -87,6 +89,8 @@ class RlTask:
     """Accelerators of the trainer's pool, where given."""
     rollout_precision: str = "bf16"
     cache_precision: str = "bf16"
+    drafter: str = "none"
+    """Who drafts tokens, of ``DRAFTERS``."""
     drafts: int = 0
     engine: str = "vllm"
     transfer: str | None = None
@@ -182,7 +186,7 @@ def check_updates(prompts: int, samples: int, updates: int) -> None:
     """Refuses optimizer steps that cannot share the answers. Raises ``InputError``."""
     if prompts % updates:
         raise InputError(
-            f"{prompts:,} prompts of {samples:,} answers do not divide into {updates:,} equal optimizer steps",
+            f"{prompts:,} prompts of {samples:,} answers do not divide evenly into {updates:,} optimizer steps",
             rule="optimizer steps share the prompts evenly",
             hint=f"set --updates to a divisor of {prompts}",
         )
@@ -223,6 +227,8 @@ def _whole(name: str, values: Any) -> int:
         number = 0
     if number < 1:
         raise InputError(
-            f"--fix {name} is {shown(values)}", rule="a degree is one whole number, 1 or more", hint=f"write {name}=8"
+            f"--fix {name} is {', '.join(map(shown, values))}",
+            rule="a degree is one whole number, 1 or more",
+            hint=f"write --fix {name}=8",
         )
     return number

@@ -1,7 +1,7 @@
-"""A case of the simulation, a schedule and times in place of a plan, and the clock that runs it.
+"""A schedule with given times, and the event loop that runs it.
 
-``shardplan simulate --times`` reads a case. On the clock every rank runs its pieces in turn, each as soon as what it
-needs has arrived.
+``shardplan simulate --times`` reads a :class:`StepCase`. ``run`` plays the pieces of all ranks: each rank runs its
+pieces in order, and a piece starts as soon as its input has arrived.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ RULE: Final = "a case names a schedule, its counts and its times"
 CASE: Final = RecordFormat(RULE, "see docs/simulation.md for an example")
 FILE: Final = FileKind("the case", 16 * 1024 * 1024, RULE)
 MOST_TIME: Final = 1e9
-"""Seconds of one pass."""
+"""Longest time of one pass. [s]"""
 
 Times = float | tuple[float, ...]
-"""Seconds of every chunk alike, or of each in the order of the model."""
+"""One time for all chunks, or one for each chunk in the order of the model. [s]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepCase:
-    """A schedule with times."""
+    """A schedule with the times of its passes."""
 
     schedule: str
-    """Name of a schedule, or a CSV of PyTorch."""
+    """Name of a schedule, or path of a CSV in PyTorch's format."""
     num_ranks: int
     num_microbatches: int
     forward: Times = field(metadata=in_files("forward_s"))
-    """One micro-batch through a chunk. [s]"""
+    """Forward pass of one micro-batch through a chunk. [s]"""
     input_gradient: Times = field(metadata=in_files("input_gradient_s"))
-    """The part of its backward pass that the previous chunk waits for; all of it where the other is left out. [s]"""
+    """The part of the backward pass that the previous chunk waits for; all of it without ``weight_gradient``. [s]"""
     weight_gradient: Times = field(default=0.0, metadata=in_files("weight_gradient_s"))
-    """The part that only the optimizer waits for. [s]"""
+    """The part of the backward pass that only the optimizer waits for. [s]"""
     transfer: Times = field(default=0.0, metadata=in_files("transfer_s"))
-    """From a chunk to the next one, and back. [s]"""
+    """Transfer from a chunk to the next one, and back. [s]"""
     chunks_per_rank: int | None = None
-    """The fewest that the schedule takes where it is left out."""
+    """By default the fewest chunks that the schedule allows."""
     max_in_flight: int | None = None
-    """Chunk passes that a rank may have in flight."""
+    """Most chunk passes that a rank may have in flight."""
 
     def load(self) -> tuple[Schedule, Pipeline, ChunkTimes]:
-        """What the simulation takes. Raises InputError."""
+        """Arguments for ``simulate``. Raises InputError."""
         schedule = schedule_named(self.schedule)
         least = schedule.vp if hasattr(schedule, "vp") else schedule.least_vp
         vp = least if self.chunks_per_rank is None else self.chunks_per_rank
@@ -116,25 +116,25 @@ def _schema() -> type[BaseModel]:
 
 Seconds = NDArray[np.float64]
 MOST_WAITING = 4
-"""Ranks that an error names."""
+"""Most ranks that an error lists."""
 TURNS: Final = 4096
-"""Turns of ranks between two questions whether to go on: a few milliseconds."""
+"""Turns of ranks between two calls of ``between``: a few milliseconds."""
 Between = Callable[[], None]
-"""Called now and then: what it raises ends the simulation."""
+"""A function that is called now and then; an exception from it ends the simulation."""
 
 
 def run(pieces: Pieces, took: Seconds, transfer: Seconds, between: Between | None = None) -> tuple[Seconds, Seconds]:
     """Start and end of every piece. [s]
 
-    ``took``: of every piece; ``transfer``: on its way, of what every piece waits for. Joined pieces start together and
-    end together. Raises ``InputError`` where ranks wait for one another.
+    ``took`` is the duration of every piece, ``transfer`` the travel time of its input. The pieces of a block start
+    together and end together. Raises ``InputError`` if ranks wait for one another.
     """
     bounds = pieces.bounds.tolist()
     together = took
-    if not pieces.is_alone:  # what every block takes, at its last piece; nothing at the others
+    if not pieces.is_alone:  # the duration of a block is that of its last piece; the others take none
         together = np.zeros(len(took))
         np.add.at(together, pieces.block, took)
-    ends, turns = _played(pieces.after_list, transfer.tolist(), together.tolist(), bounds, between)
+    ends, turns = _play(pieces.after_list, transfer.tolist(), together.tolist(), bounds, between)
     stuck = [rank for rank, turn in enumerate(turns) if turn < bounds[rank + 1]]
     if stuck:
         raise _deadlock(pieces, stuck, turns)
@@ -145,20 +145,20 @@ def run(pieces: Pieces, took: Seconds, transfer: Seconds, between: Between | Non
     return (start, end) if pieces.is_alone else (start[pieces.block], end[pieces.block])
 
 
-def _played(
+def _play(
     after: list[int], transfer: list[float], took: list[float], bounds: list[int], between: Between | None
 ) -> tuple[list[float], list[int]]:
-    """End of every piece, and the piece that every rank has come to.
+    """End of every piece, and the piece that every rank has reached.
 
-    Plain lists: one piece at a time, Python reads them faster than arrays. A rank runs until it has to wait, and goes
-    on when the piece that it waits for ends.
+    Uses plain lists: Python reads single elements of lists faster than of arrays. A rank runs until it has to wait, and
+    continues when the piece that it waits for ends.
     """
     num_ranks, nobody = len(bounds) - 1, -1
-    end = [-1.0] * len(took) + [0.0]  # the last is there for pieces that wait for nothing
+    end = [-1.0] * len(took) + [0.0]  # the last element is for pieces that wait for nothing
     turns, clocks = bounds[:-1], [0.0] * num_ranks
-    waiting, others = [nobody] * len(took), [nobody] * num_ranks  # who waits for a piece, and who else does
+    waiting, others = [nobody] * len(took), [nobody] * num_ranks  # first and further waiting ranks of a piece
     ready = list(range(num_ranks))
-    for _ in repeat(None) if between is None else _asking(between):
+    for _ in repeat(None) if between is None else _calls_between(between):
         if not ready:
             break
         rank = ready.pop()
@@ -184,15 +184,15 @@ def _played(
     return end, turns
 
 
-def _asking(between: Between) -> Iterator[None]:
-    """Turns without end."""
+def _calls_between(between: Between) -> Iterator[None]:
+    """Yields forever and calls ``between`` every ``TURNS`` turns."""
     while True:
         between()
         yield from repeat(None, TURNS)
 
 
 def _deadlock(pieces: Pieces, stuck: Sequence[int], turns: Sequence[int]) -> InputError:
-    """Which ranks wait, with what, and for whom."""
+    """The error for ranks that wait for one another: which ranks, at which piece, for whom."""
     texts = []
     for rank in stuck[:MOST_WAITING]:
         piece = turns[rank]

@@ -1,6 +1,6 @@
-"""The events of a simulated step: its pieces, what travels between ranks, and what comes once a step.
+"""The events of a simulated step: its pieces, transfers between ranks, and what happens once a step.
 
-With them goes memory over time: what every rank holds from event to event.
+They also give the memory of every rank over time.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from shardplan.simulation.step import CriticalPath, SimulatedStep, critical_path
 from shardplan.simulation.timeline import AlivePart, Events, MemoryTrace
 
 KIND_OF_PIECE: Final = np.array([shown.FORWARD, shown.INPUT_GRADIENT, shown.WEIGHT_GRADIENT, shown.BACKWARD])
-"""By the number of a piece's kind."""
+"""Event kind of each kind of piece, by its number."""
 WITH_INPUT_GRADIENT: Final = (piece_kinds.INPUT_GRADIENT, piece_kinds.BACKWARD)
 SHORTEST: Final = 1e-9
-"""Seconds of a part of a pass: what is shorter is no event of its own."""
+"""Parts of a pass that are shorter are not drawn as events. [s]"""
 SENDERS: Final = (piece_kinds.FORWARD, *WITH_INPUT_GRADIENT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedStep:
-    """A step whose first event is at 0, with all that comes once a step, if that is known."""
+    """A step whose first event is at time 0, with everything that happens once a step if that is known."""
 
     step: SimulatedStep
     times: ChunkTimes
-    """What its pieces take before any disturbance."""
+    """Times of the pieces before any disturbance."""
     once: OnceAStep | None
     exchanges: StateExchanges | None
-    """What states exchange once a step, if that is known."""
+    """What states exchange once a step, if known."""
     start: Seconds
-    """Of every piece; those of one block, which share the rank, one after another. [s]"""
+    """Start of every piece; pieces of one block share the rank, and are placed one after another. [s]"""
     end: Seconds
-    """Of the block of every piece. [s]"""
+    """End of the block of every piece. [s]"""
     slowest: int
-    """The rank that ends the step."""
+    """The rank that ends last."""
     path: CriticalPath
 
     @classmethod
@@ -57,7 +57,7 @@ class PlacedStep:
         once: OnceAStep | None = None,
         exchanges: StateExchanges | None = None,
     ) -> PlacedStep:
-        """``step``, moved to where its first piece, or the gathering of parameters before that, starts at 0."""
+        """``step`` shifted so that its first piece, or the gathering of parameters before it, starts at 0."""
         pieces = step.pieces
         spans = _spans(step)
         slowest = int(np.argmax(spans if once is None else once.after(spans)))
@@ -75,7 +75,7 @@ class PlacedStep:
         )
 
     def seconds_of(self, part: Seconds | None, kinds: Sequence[int]) -> Seconds:
-        """Of every piece of some kinds, its ``part`` (seconds of every chunk); 0 of the others. [s]"""
+        """Seconds of every piece of the given kinds, from the chunk times ``part``; 0 for other kinds. [s]"""
         pieces = self.step.pieces
         if part is None:
             return np.zeros(len(pieces.rank))
@@ -86,32 +86,38 @@ class PlacedStep:
 
 
 def events_of(at: PlacedStep) -> Events:
-    """Everything that happens in a step, sorted by rank, lane and time."""
+    """All events of a step, sorted by rank, lane and time."""
     again = at.seconds_of(at.times.recomputed, WITH_INPUT_GRADIENT)
-    waiting = at.seconds_of(at.times.exchanging, SENDERS)  # for sharded weights and gradients on their way
-    passes = [_work(at), _at_start(at, again, shown.COMPUTE, shown.RECOMPUTATION)]
-    groups = [*passes, _sends(at), _at_start(at, waiting, shown.EXCHANGES, shown.SHARDED), *_hidden(at), *_once(at)]
+    waiting = at.seconds_of(at.times.exchanging, SENDERS)  # waits for sharded weights and gradients
+    passes = [_work_events(at), _events_at_start(at, again, shown.COMPUTE, shown.RECOMPUTATION)]
+    groups = [
+        *passes,
+        _transfer_events(at),
+        _events_at_start(at, waiting, shown.EXCHANGES, shown.SHARDED),
+        *_hidden_exchanges(at),
+        *_once_a_step(at),
+    ]
     every = Events(
         **{each.name: np.concatenate([getattr(one, each.name) for one in groups]) for each in fields(Events)}
     )
     return every.at(np.lexsort((every.start, every.lane, every.rank)))
 
 
-def _work(at: PlacedStep) -> Events:
-    """Every piece, without the time in which it runs the forward pass again."""
+def _work_events(at: PlacedStep) -> Events:
+    """Every piece, without the time in which it recomputes its forward pass."""
     again = at.seconds_of(at.times.recomputed, WITH_INPUT_GRADIENT)
     kind, every = KIND_OF_PIECE[at.step.pieces.kind], np.ones(len(again), dtype=bool)
-    return _of_passes(at, every, lane=shown.COMPUTE, kind=kind, start=at.start + again, duration=at.step.took - again)
+    return _pass_events(at, every, lane=shown.COMPUTE, kind=kind, start=at.start + again, duration=at.step.took - again)
 
 
-def _at_start(at: PlacedStep, seconds: Seconds, lane: int, kind: int) -> Events:
-    """Events at the start of the pieces that have some ``seconds`` of them."""
+def _events_at_start(at: PlacedStep, seconds: Seconds, lane: int, kind: int) -> Events:
+    """An event at the start of every piece for which ``seconds`` is not negligible."""
     some = seconds > 0
-    return _of_passes(at, some, lane=lane, kind=kind, start=at.start[some], duration=seconds[some])
+    return _pass_events(at, some, lane=lane, kind=kind, start=at.start[some], duration=seconds[some])
 
 
-def _sends(at: PlacedStep) -> Events:
-    """What goes to another rank: the end of the pass in which the sender is busy with it, and the rest of its way."""
+def _transfer_events(at: PlacedStep) -> Events:
+    """Transfers: the end of a pass in which its sender is busy sending, and the rest of the way."""
     pieces = at.step.pieces
     (waits,) = np.nonzero(pieces.edge != NOTHING)
     sending = at.seconds_of(at.times.sending, SENDERS)
@@ -130,8 +136,8 @@ def _sends(at: PlacedStep) -> Events:
     )
 
 
-def _hidden(at: PlacedStep) -> Iterator[Events]:
-    """Traffic of states once a step while the rank runs its pieces, chunk by chunk."""
+def _hidden_exchanges(at: PlacedStep) -> Iterator[Events]:
+    """Traffic of states that runs behind the pieces of a rank, chunk by chunk."""
     if at.exchanges is None:
         return
     moved = at.start[0] - at.step.placed_start[0]
@@ -152,26 +158,26 @@ def _hidden(at: PlacedStep) -> Iterator[Events]:
         )
 
 
-def _once(at: PlacedStep) -> Iterator[Events]:
-    """What comes once a step: the gathering of parameters before a rank's first piece, all else after its last."""
+def _once_a_step(at: PlacedStep) -> Iterator[Events]:
+    """What happens once a step: gathering of parameters before a rank's first piece, everything else after its last."""
     if at.once is None:
         return
     once, pieces = at.once, at.step.pieces
     first, now = at.start[pieces.bounds[:-1]], at.end[pieces.bounds[1:] - 1]
     ranks = np.arange(len(first))
     begins = ranks == pieces.rank[at.path.first]
-    yield _of_ranks(shown.GATHERING, shown.EXCHANGES, first - once.gather, once.gather, begins)
+    yield _rank_events(shown.GATHERING, shown.EXCHANGES, first - once.gather, once.gather, begins)
     after = once.after_passes(_spans(at.step))
     for kind, lane, duration in (
         (shown.REDUCTION, shown.EXCHANGES, once.reduce),
         *((kind, shown.COMPUTE, after[key]) for key, kind in shown.KIND_OF_TERM.items()),
     ):
-        yield _of_ranks(kind, lane, now, duration, ranks == at.slowest)
+        yield _rank_events(kind, lane, now, duration, ranks == at.slowest)
         now = now + duration
 
 
-def _of_ranks(kind: int, lane: int, start: Seconds, duration: Seconds, critical: NDArray[np.bool_]) -> Events:
-    """One event of every rank that takes time."""
+def _rank_events(kind: int, lane: int, start: Seconds, duration: Seconds, critical: NDArray[np.bool_]) -> Events:
+    """One event for every rank whose ``duration`` is not negligible."""
     (ranks,) = np.nonzero(duration > 0)
     return _events(
         rank=ranks,
@@ -185,8 +191,8 @@ def _of_ranks(kind: int, lane: int, start: Seconds, duration: Seconds, critical:
     )
 
 
-def _of_passes(at: PlacedStep, some: NDArray[np.bool_], **columns: Any) -> Events:
-    """Events at the start of some pieces, on their ranks; critical where the pieces are."""
+def _pass_events(at: PlacedStep, some: NDArray[np.bool_], **columns: Any) -> Events:
+    """Events at the start of some pieces, on their ranks; critical if the piece is."""
     pieces = at.step.pieces
     return _events(
         rank=pieces.rank[some],
@@ -198,13 +204,13 @@ def _of_passes(at: PlacedStep, some: NDArray[np.bool_], **columns: Any) -> Event
 
 
 def _events(**columns: Any) -> Events:
-    """Events from columns, or from numbers that all have in common."""
+    """Events from columns, or from single values for all events."""
     num = len(columns["rank"])
     return Events(**{name: np.broadcast_to(np.asarray(column), (num,)) for name, column in columns.items()})
 
 
 def _spans(step: SimulatedStep) -> Seconds:
-    """From the first piece of every rank to its last. [s]"""
+    """Time from the first piece of every rank to its last. [s]"""
     return np.array([rank.span for rank in step.ranks])
 
 
@@ -217,14 +223,14 @@ STATES: Final = {
     "buffers of states": "whole",
     "framework": "framework",
 }
-"""What is there all the time, by the field of ``MemoryParts``."""
+"""Memory that is there all the time, by field of ``MemoryParts``."""
 TEMPORARY: Final = {
     "recomputed layer": "recomputed",
     "gradients of a layer's tensors": "passing",
     "logits and loss": "loss",
     "activations on their way to or from the host": "moving",
 }
-"""What comes and goes with a pass."""
+"""Memory that exists only during a pass."""
 PARTS: Final = {
     **{name: name for name in ("weights", "gradients", "framework")},
     "optimizer states": "optimizer",
@@ -234,40 +240,40 @@ PARTS: Final = {
     "logits and loss": "logits",
     "activations on their way to or from the host": "activations",
 }
-"""In which part of the memory of a stage each of these counts."""
+"""The part of a stage's memory in which each of these counts."""
 CHUNK: Final = "activations of model chunk "
-"""Name of a chunk's activations, in front of its number."""
+"""Prefix of the name of a chunk's activations, before its number."""
 ROUNDING: Final = 1e-12
-"""Of a step: changes that are no further apart happen at once. Times of one event are sums in several orders."""
+"""Share of a step within which changes count as simultaneous: times of one event are sums in several orders."""
 FREEING: Final = (piece_kinds.WEIGHT_GRADIENT, piece_kinds.BACKWARD)
 
 
 def memory_of(at: PlacedStep, events: Events, parts: MemoryParts) -> tuple[MemoryTrace, ...]:
     """The memory of every rank.
 
-    Activations of a micro-batch in a chunk are there from the start of its forward pass to the end of its weight
-    gradient. What a pass needs besides is there while it runs. The optimizer needs its buffers when all that is gone.
-    So the peak is what the estimate counts, wherever its number of micro-batches in flight is that of the simulation.
+    Activations of a micro-batch in a chunk exist from the start of its forward pass to the end of its weight gradient.
+    Temporary memory of a pass exists while it runs. The optimizer's buffers come after all that is freed. So the peak
+    equals the estimate's, if the estimate's number of micro-batches in flight is that of the simulation.
     """
     end = float(events.end.max())
-    return tuple(_of_rank(at, events, parts, rank, end) for rank in range(len(at.step.ranks)))
+    return tuple(_memory_of_rank(at, events, parts, rank, end) for rank in range(len(at.step.ranks)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Changes:
-    """Memory beyond the baseline: after every start and every end of a rank's passes, in turn."""
+    """Memory beyond the baseline after every start and every end of a rank's passes, in order."""
 
     times: Seconds
     position: Ints
-    """Of the chunk in the model that the pass is of."""
+    """Position in the model of the chunk of the pass."""
     microbatch: Ints
     kept: Ints
-    """Change of the number of micro-batches whose activations are kept: 1, 0 or -1."""
+    """Change of the number of micro-batches with saved activations: 1, 0 or -1."""
     temporary: Bytes
-    """What is there while the pass runs, kinds x changes."""
+    """Temporary memory of the running pass, kinds x changes."""
 
     def by_part(self, parts: MemoryParts) -> dict[str, Bytes]:
-        """After every change, by part of the memory of a stage. [bytes]"""
+        """Memory after every change, by part of the memory of a stage. [bytes]"""
         waiting = np.zeros(len(self.times))
         for chunk in np.unique(self.position).tolist():
             waiting += np.cumsum(np.where(self.position == chunk, self.kept, 0)) * parts.kept[chunk]
@@ -277,7 +283,7 @@ class _Changes:
         return found
 
     def alive(self, change: int, parts: MemoryParts) -> list[AlivePart]:
-        """What there is after one of the changes."""
+        """What is in memory after one of the changes."""
         counts = np.zeros((len(parts.kept), int(self.microbatch.max()) + 1), dtype=np.int64)
         until = slice(change + 1)
         np.add.at(counts, (self.position[until], self.microbatch[until]), self.kept[until])
@@ -293,9 +299,9 @@ class _Changes:
         return kept + [AlivePart(name=name, num_bytes=size) for name, size in during if size]
 
 
-def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end: float) -> MemoryTrace:
+def _memory_of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end: float) -> MemoryTrace:
     baseline = {name: float(getattr(parts, field)[rank]) for name, field in STATES.items()}
-    changes = _changes(at, parts, rank)
+    changes = _memory_changes(at, parts, rank)
     varying = changes.by_part(parts)
     own = events.of_rank(rank)
     updates = np.flatnonzero(own.kind == shown.OPTIMIZER)
@@ -310,7 +316,7 @@ def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end:
     }
     beyond = np.asarray(sum(held.values()))
     apart = np.diff(times) > ROUNDING * end
-    lasts = np.flatnonzero(np.append(apart, True))  # of several changes at once the last counts
+    lasts = np.flatnonzero(np.append(apart, True))  # of simultaneous changes only the last counts
     peak = int(lasts[np.argmax(beyond[lasts])])
     alive = [AlivePart(name=name, num_bytes=size) for name, size in baseline.items() if size]
     if 0 < peak <= len(changes.times):
@@ -329,8 +335,8 @@ def _of_rank(at: PlacedStep, events: Events, parts: MemoryParts, rank: int, end:
     )
 
 
-def _changes(at: PlacedStep, parts: MemoryParts, rank: int) -> _Changes:
-    """What the passes of a rank bring and take."""
+def _memory_changes(at: PlacedStep, parts: MemoryParts, rank: int) -> _Changes:
+    """Memory that the passes of a rank allocate and free."""
     pieces, took = at.step.pieces, at.step.took
     own = slice(int(pieces.bounds[rank]), int(pieces.bounds[rank + 1]))
     kind, position = pieces.kind[own], pieces.position[own]
@@ -344,14 +350,14 @@ def _changes(at: PlacedStep, parts: MemoryParts, rank: int) -> _Changes:
     )
     start = at.start[own]
     return _Changes(
-        times=np.maximum.accumulate(_in_turn(start, start + took[own])),
+        times=np.maximum.accumulate(_alternating(start, start + took[own])),
         position=np.repeat(position, 2),
         microbatch=np.repeat(pieces.microbatch[own], 2),
-        kept=_in_turn(kind == piece_kinds.FORWARD, -np.isin(kind, FREEING).astype(np.int64)),
-        temporary=np.stack([_in_turn(size, np.zeros_like(size)) for size in during]),
+        kept=_alternating(kind == piece_kinds.FORWARD, -np.isin(kind, FREEING).astype(np.int64)),
+        temporary=np.stack([_alternating(size, np.zeros_like(size)) for size in during]),
     )
 
 
-def _in_turn(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
-    """What belongs to the start of every pass, and then to its end."""
+def _alternating(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+    """``starts`` and ``ends`` of every pass alternately."""
     return np.stack([starts, ends], axis=1).ravel()

@@ -1,4 +1,4 @@
-"""The pieces of work of a step as columns: who runs what, where in the model it is, and what it waits for."""
+"""The pieces of work of a step as columns: which rank runs each, its position in the model, and what it waits for."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shardplan.physics.schedules.base import ChunkTimes, Orders, Pipeline, Pipel
 Ints = NDArray[np.int64]
 
 KINDS: Final = ("F", "B", "W", "BW")
-"""Forward, gradient of the input, gradient of the weights, and both gradients in one piece; by number."""
+"""Forward pass, input gradient, weight gradient, and both gradients in one piece; by number."""
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = range(4)
 WORK: Final = {"F": "forward pass", "B": "input gradient", "W": "weight gradient", "BW": "backward pass"}
 NOTHING: Final = -1
 MOST_PASSES: Final = 4_000_000
-"""Forward passes of chunks that one simulation may have: larger ones take minutes."""
+"""Most forward passes of chunks in one simulation: more would take minutes."""
 
 KEPT_PASSES: Final = 8192
-"""Forward passes of chunks up to which the pieces of a step, or its times, are kept for the next one: 2 MB each."""
+"""Pieces or times of a step with at most so many forward passes are kept for the next one: 2 MB each."""
 
 
 def check_passes(at: Pipeline, num_steps: int = 1, *, most: int = MOST_PASSES) -> None:
-    """Refuses a step, or several that are simulated one by one, which would take minutes. Raises ``InputError``."""
+    """Refuses simulations that would take minutes, also of several steps one by one. Raises ``InputError``."""
     num_passes = at.pp * at.vp * at.num_microbatches * num_steps
     if num_passes > most:
         raise InputError(
@@ -47,26 +47,26 @@ class Pieces:
     kind: Ints
     """Position in ``KINDS``."""
     chunk: Ints
-    """Which of the rank's chunks."""
+    """Chunk within the rank."""
     microbatch: Ints
     position: Ints
-    """Of the chunk in the model."""
+    """Position of the chunk in the model."""
     source: Ints
-    """Piece of another position that it waits for, or -1."""
+    """Piece of another chunk that it waits for, or -1."""
     after: Ints
-    """Last piece of the block of that one, or -1."""
+    """Last piece of the block of ``source``, or -1."""
     edge: Ints
-    """Chunk behind which the transfer from there is, or -1 where it comes from the same rank."""
+    """Chunk after which the transfer from ``source`` happens, or -1 if that is on the same rank."""
     block: Ints
-    """Last piece of the block that it runs in: itself, but for joined pieces."""
+    """Last piece of the block that it runs in; for a piece that is not joined, itself."""
     bounds: Ints
-    """Where the pieces of every rank begin, and the number of all."""
+    """Index of the first piece of every rank, and the number of all pieces."""
     rank_names: tuple[str, ...]
-    """What errors call the ranks."""
+    """Names of the ranks in errors."""
 
     @classmethod
     def of(cls, schedule: Schedule, at: Pipeline, orders: Orders) -> Pieces:
-        """The pieces of ``orders``, checked: every one once, and each rank's in an order that is possible."""
+        """The pieces of ``orders``, after checking that each is there once and that each rank's order is possible."""
         kind, chunk, microbatch, joined = _columns(orders)
         lengths = [len(order) for order in orders]
         rank, bounds = np.repeat(np.arange(len(orders)), lengths), np.concatenate(([0], np.cumsum(lengths)))
@@ -96,7 +96,7 @@ class Pieces:
 
     @cached_property
     def after_list(self) -> list[int]:
-        """``after`` as a list, which is read faster one by one."""
+        """``after`` as a list, whose single elements are read faster."""
         listed: list[int] = self.after.tolist()
         return listed
 
@@ -113,14 +113,14 @@ class Pieces:
         return first
 
     def name(self, piece: int) -> str:
-        """What a piece is, in an error."""
+        """Name of a piece in an error."""
         return (
             f"the {WORK[KINDS[self.kind[piece]]]} of micro-batch {self.microbatch[piece]} in chunk {self.chunk[piece]}"
         )
 
 
 def pieces_of(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> Pieces:
-    """The pieces of a step. Those of an order that does not depend on times are kept for the next step."""
+    """The pieces of a step. They are kept for the next step if their order does not depend on times."""
     small = at.pp * at.vp * at.num_microbatches <= KEPT_PASSES
     if small and isinstance(schedule, PipelineSchedule) and type(schedule).order is PipelineSchedule.order:
         counts = map(int, (at.pp, at.vp, at.num_microbatches, at.group_size))
@@ -138,7 +138,7 @@ def kept_pieces(schedule: Schedule, events: Callable[..., Orders], *counts: int)
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Number of the piece that computes something, by position in the model and micro-batch."""
+    """Index of the piece for each position in the model and micro-batch."""
 
     forward: Ints
     input_gradient: Ints
@@ -146,7 +146,7 @@ class _Table:
 
     @classmethod
     def of(cls, kind: Ints, position: Ints, microbatch: Ints, *, shape: tuple[int, ...]) -> _Table:
-        """``shape``: micro-batches x positions."""
+        """``shape`` is micro-batches x positions."""
 
         def numbers(*kinds: int) -> Ints:
             table = np.full(shape, NOTHING)
@@ -164,7 +164,7 @@ class _Table:
         )
 
     def check(self, kind: Ints, ranks_of: Ints, names: tuple[str, ...]) -> None:
-        """Refuses missing pieces, and a rank that runs a gradient before what it needs of its own."""
+        """Refuses missing pieces, and a rank that runs a gradient before its own input for it."""
         for name, table in (("F", self.forward), ("B", self.input_gradient), ("W", self.weight_gradient)):
             missing = table == NOTHING
             if missing.any():
@@ -179,7 +179,7 @@ class _Table:
                 raise _wrong_work(where, early.shape[1], name, f"runs after its gradient on {on}")
 
     def needed(self, kind: Ints, position: Ints, microbatch: Ints) -> Ints:
-        """What every piece waits for in another chunk, or -1."""
+        """The piece of another chunk that every piece waits for, or -1."""
         last = self.forward.shape[1] - 1
         before = self.forward[microbatch, np.maximum(position - 1, 0)]
         behind = self.input_gradient[microbatch, np.minimum(position + 1, last)]
@@ -189,7 +189,7 @@ class _Table:
 
 
 def _columns(orders: Orders) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """Kind, chunk, micro-batch and joint of every pass. Ranks that share passes are read once."""
+    """Kind, chunk, micro-batch and joint flag of every pass. Ranks that share passes are read once."""
     total = sum(len(order) for order in orders)
     identities = np.fromiter(map(id, chain.from_iterable(orders)), dtype=np.int64, count=total)
     _, first, inverse = np.unique(identities, return_index=True, return_inverse=True)
@@ -202,7 +202,7 @@ def _columns(orders: Orders) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
 
 
 def _places(schedule: Schedule, at: Pipeline) -> tuple[Ints, Ints]:
-    """Rank by micro-batch and position; position by micro-batch, rank and chunk (-1 where none is)."""
+    """Rank by micro-batch and position; position by micro-batch, rank and chunk (-1 if there is none)."""
     pp, vp, m = int(at.pp), int(at.vp), int(at.num_microbatches)
     num_paths = m if schedule.parameter_copies > 1 else 1
     paths = [schedule.path(pp, vp, m, microbatch) for microbatch in range(num_paths)]
@@ -214,7 +214,7 @@ def _places(schedule: Schedule, at: Pipeline) -> tuple[Ints, Ints]:
 
 
 def any_of(kind: Ints, kinds: Sequence[int]) -> NDArray[np.bool_]:
-    """Which pieces are of one of some kinds; faster than ``np.isin`` for so few."""
+    """Which pieces have one of a few kinds; faster than ``np.isin``."""
     found = kind == kinds[0]
     for other in kinds[1:]:
         found = found | (kind == other)
@@ -222,7 +222,7 @@ def any_of(kind: Ints, kinds: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _wrong_work(where: int, num_positions: int, kind: str, why: str) -> InputError:
-    """``where``: position in a table of micro-batches x positions."""
+    """The error for missing or repeated passes; ``where`` are indices in a table of micro-batches x positions."""
     microbatch, position = divmod(where, num_positions)
     return InputError(
         f"the {WORK[kind]} of micro-batch {microbatch} in stage {position} {why}",

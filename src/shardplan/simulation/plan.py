@@ -39,17 +39,17 @@ class SimulatedPlan:
 
     schedule: Schedule
     priced: PricedPlan
-    """The plan with its prices, as estimates price it."""
+    """The plan with its prices, the same as in an estimate."""
     times: ChunkTimes
-    """What the pieces of the step take before any disturbance."""
+    """Times of the pieces before any disturbance."""
     replicas: ReplicaSteps
     """The micro-batches of the step in every data-parallel replica."""
     exchanges: StateExchanges
     """What states exchange once a step, in the slowest replica."""
     step_time: float
-    """With what comes once a step: exposed exchanges of states, optimizer, fixed time, stragglers. [s]"""
+    """Step time with exposed exchanges of states, optimizer, fixed time and stragglers. [s]"""
     closed_form_time: float | None
-    """The estimate of the same plan; None where the schedule has no closed form. [s]"""
+    """The estimate of the same plan; None if the schedule has no closed form. [s]"""
 
     @property
     def step(self) -> SimulatedStep:
@@ -63,12 +63,12 @@ class SimulatedPlan:
 
     @property
     def once_a_step(self) -> OnceAStep:
-        """What comes once a step, with the exchanges of states that these passes leave exposed."""
+        """What happens once a step, with the exchanges of states that these passes leave exposed."""
         return self.exchanges.once(self.priced.once_a_step)
 
     @property
     def plan(self) -> Plan:
-        """What is simulated."""
+        """The simulated plan."""
         return self.priced.plan
 
 
@@ -83,12 +83,12 @@ def simulate_plan(
     most_passes: int = MOST_PASSES,
     between: Between | None = None,
 ) -> SimulatedPlan:
-    """The step of ``plan`` under ``schedule``. ``times``: measured ones, in place of the estimate's.
+    """The step of ``plan`` under ``schedule``; measured ``times`` replace the estimate's.
 
-    ``between`` is called now and then: what it raises ends the simulation. Raises ``ShardplanError`` where the
-    plan or the schedule does not suit.
+    ``between`` is called now and then: an exception from it ends the simulation. Raises ``ShardplanError`` if the
+    plan or the schedule is not valid.
     """
-    as_priced = _priced_as(plan, schedule)
+    as_priced = _plan_as_priced(plan, schedule)
     if schedule.name != plan.effective_schedule:
         _check_other(question, plan, schedule)
     check_plans((as_priced,), question.setting)
@@ -107,9 +107,9 @@ def simulate_priced(
     between: Between | None = None,
     known: KnownSteps | None = None,
 ) -> SimulatedPlan:
-    """As ``simulate_plan``, for a valid plan that has been priced: several plans are best priced together.
+    """Like ``simulate_plan``, for a valid plan with prices: several plans are best priced together.
 
-    ``known``: steps of other plans, of which those with the same times need not run again.
+    ``known`` holds steps of other plans; a plan with the same times reuses one of them.
     """
     used = priced.chunk_times if times is None else times
     dp = priced.question.num_accelerators // priced.plan.model_parallel_degree
@@ -140,12 +140,12 @@ def simulate_priced(
 
 
 def _check_other(question: Question, plan: Plan, schedule: Schedule) -> None:
-    """Refuses a schedule in place of that of a valid plan which cannot run its chunks and micro-batches."""
+    """Refuses to replace the schedule of a valid plan by one that cannot run its chunks and micro-batches."""
     check_plans((plan,), question.setting)
     at = _pipeline(plan, PlanNumbers.of(plan, question.num_accelerators, question.job))
     if schedule.can_run(at):
         return
-    others = [name for name in list_all_schedules() if _runs(question, plan, load_any_schedule(name), at)]
+    others = [name for name in list_all_schedules() if _can_simulate(question, plan, load_any_schedule(name), at)]
     sequences = plan.dp(question.num_accelerators) * plan.micro_batch_size
     name = schedule.name if is_known(schedule.name) else schedule.priced_as
     flags = [*schedule.flags(at, sequences), *(["--schedule", name] if name else [])]
@@ -158,10 +158,10 @@ def _check_other(question: Question, plan: Plan, schedule: Schedule) -> None:
     )
 
 
-def _runs(question: Question, plan: Plan, schedule: Schedule, at: Pipeline) -> bool:
+def _can_simulate(question: Question, plan: Plan, schedule: Schedule, at: Pipeline) -> bool:
     """Whether a valid plan can be simulated under a schedule."""
     try:
-        check_plans((_priced_as(plan, schedule),), question.setting)
+        check_plans((_plan_as_priced(plan, schedule),), question.setting)
     except ShardplanError:
         return False
     return bool(schedule.can_run(at))
@@ -181,8 +181,8 @@ def _pipeline(plan: Plan, numbers: PlanNumbers) -> Pipeline:
     )
 
 
-def _priced_as(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan as estimates price it: with the schedule, or the one that its layout is of."""
+def _plan_as_priced(plan: Plan, schedule: Schedule) -> Plan:
+    """The plan with the schedule that estimates price: the given one, or one with the same layout."""
     name = schedule.name if is_known(schedule.name) else schedule.priced_as
     if name is None:
         loops = schedule.path(plan.pp, plan.vp, 1, 0) == Schedule.path(schedule, plan.pp, plan.vp, 1, 0)
@@ -197,11 +197,11 @@ def _priced_as(plan: Plan, schedule: Schedule) -> Plan:
 
 
 def timeline_of(simulated: SimulatedPlan) -> StepTimeline:
-    """The step of a plan, with what comes once a step and with its memory."""
+    """The step of a plan, with what happens once a step and with its memory."""
     at = PlacedStep.of(simulated.step, simulated.times, simulated.once_a_step, simulated.exchanges)
     events = events_of(at)
     return replace(
-        _shown(at, simulated.schedule, events, simulated.step_time),
+        _timeline(at, simulated.schedule, events, simulated.step_time),
         memory=memory_of(at, events, simulated.priced.memory_parts),
         layer=simulated.priced.layer_operators,
         subject=_subject(simulated.priced),
@@ -223,13 +223,13 @@ def _subject(priced: PricedPlan) -> str:
 
 
 def timeline_of_times(schedule: Schedule, step: SimulatedStep, times: ChunkTimes) -> StepTimeline:
-    """The step of a schedule with times that no plan gives: without what comes once a step, and without memory."""
+    """The step of a schedule with given times: without what happens once a step, and without memory."""
     at = PlacedStep.of(step, times)
-    return _shown(at, schedule, events_of(at), step.step_time)
+    return _timeline(at, schedule, events_of(at), step.step_time)
 
 
-def _shown(at: PlacedStep, schedule: Schedule, events: Events, step_time: float) -> StepTimeline:
-    """A step under the name of its schedule and its counts."""
+def _timeline(at: PlacedStep, schedule: Schedule, events: Events, step_time: float) -> StepTimeline:
+    """The timeline of a step, titled with its schedule and its counts."""
     ranks, microbatches = len(at.step.ranks), int(at.step.pieces.microbatch.max()) + 1
     counts = f"{ranks:,} stage{'s' * (ranks != 1)}, {microbatches:,} micro-batch{'es' * (microbatches != 1)}"
     return StepTimeline(
@@ -248,13 +248,13 @@ RULE: Final = (
 FILE: Final = FileKind("the stage times", 1024 * 1024, RULE)
 COLUMNS: Final = ("stage", "forward_s", "backward_s", "input_gradient_s", "weight_gradient_s", "transfer_s")
 MOST: Final = 1e9
-"""Seconds of one pass."""
+"""Longest time of one pass. [s]"""
 
 
 def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
     """Seconds of one micro-batch in every chunk, rows in the order of the model. Raises InputError.
 
-    ``backward_s`` is both gradients; ``transfer_s`` is 0 where it is left out.
+    ``backward_s`` is both gradients; ``transfer_s`` is optional and 0 by default.
     """
     label = printable(path.name)
     names, *lines = csv_rows(read_text(path, FILE), label, FILE) or [[]]
@@ -285,7 +285,7 @@ def read_stage_times(path: Path, num_chunks: int) -> ChunkTimes:
 
 
 def stage_times_text(times: ChunkTimes) -> str:
-    """``times`` as such a file: gradients in one column where no weight gradient has a time of its own."""
+    """``times`` as such a CSV, with one column for both gradients if no weight gradient has its own time."""
     split = bool(np.any(times.weight_gradient))
     gradients = {"input_gradient_s": times.input_gradient, "weight_gradient_s": times.weight_gradient}
     columns = {
@@ -304,7 +304,7 @@ def stage_times_text(times: ChunkTimes) -> str:
 
 
 def with_gradients_split(times: ChunkTimes, like: ChunkTimes) -> ChunkTimes:
-    """``times``, whose gradients were measured in one piece, split in the proportion that they have in ``like``."""
+    """``times`` with gradients that were measured in one piece, split in the proportion of ``like``."""
     whole = like.input_gradient + like.weight_gradient
     share = np.divide(like.weight_gradient, whole, out=np.zeros_like(whole), where=whole > 0)
     measured = times.input_gradient

@@ -1,7 +1,7 @@
 """One training step through a pipeline, event by event: when every piece runs, and what every rank does.
 
-Next to it are the closed form of the schedule for the same times, and the critical path: the chain of pieces and
-transfers that ends with the step and has no gap.
+It also has the closed form of the schedule for the same times, and the critical path: the chain of pieces and
+transfers without a gap that ends with the step.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from shardplan.simulation.pieces import (
 )
 
 MOST_KEPT: Final = 64
-"""Steps that ``KnownSteps`` keeps, of 1 MB each."""
+"""Most steps that ``KnownSteps`` keeps, of 1 MB each."""
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """What makes pieces take longer or shorter than their price."""
+    """Changes of the duration of pieces."""
 
     jitter: float = 0.0
     """Relative spread of the duration of a piece: a log-normal factor of mean 1."""
     seed: int = 0
-    """Of the generator of random numbers."""
+    """Seed of the random numbers."""
     stream: int = 0
-    """Which of the sequences of random numbers of this seed: each replica has its own."""
+    """Which sequence of random numbers of this seed to use: each replica has its own."""
     slowdown: Mapping[int, float] = field(default_factory=dict)
     """Factor on all pieces of a rank, by its number from 0."""
     factor: float = 1.0
     """Factor on all pieces of all ranks."""
 
     def factors(self, pieces: Pieces) -> Seconds:
-        """By which the duration of every piece is multiplied."""
+        """Factor on the duration of every piece."""
         num_ranks = len(pieces.rank_names)
         check_slowdown(self.slowdown, num_ranks, "rank")
         of_rank = np.array([self.factor * self.slowdown.get(rank, 1.0) for rank in range(num_ranks)])
@@ -80,32 +80,32 @@ class RankActivity:
     span: float
     """From its first piece to its last. [s]"""
     peak_in_flight: int
-    """Most chunk passes whose activations it keeps in full: from their forward pass to their input gradient."""
+    """Most chunk passes with all activations saved: from their forward pass to their input gradient."""
     peak_kept: int
-    """Most chunk passes of which it keeps something: from their forward pass to their weight gradient."""
+    """Most chunk passes with any activations saved: from their forward pass to their weight gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    r"""When every piece of a step ran.
+    r"""Start and duration of every piece of a step.
 
     The step time is the longest time from the first piece of a rank to its last. Ranks need not wait for one another
-    between steps, so that steps can follow one another at this pace. Without split gradients the first rank starts
+    between steps, so steps can follow one another at this pace. Without split gradients the first rank starts
     first and ends last, and it is the time from the first piece of all to the last.
     """
 
     pieces: Pieces
     start: Seconds
-    """Of every piece. [s]"""
+    """Start of every piece. [s]"""
     end: Seconds
     took: Seconds
-    """Of every piece alone, where several run as one block. [s]"""
+    """Duration of every piece on its own, even if several run as one block. [s]"""
     transfer: Seconds
-    """On its way, of what every piece waits for. [s]"""
+    """Travel time of the input of every piece. [s]"""
 
     @cached_property
     def placed_start(self) -> Seconds:
-        """Start of every piece; those of one block, which share the rank, one after another. [s]"""
+        """Start of every piece; pieces of one block share the rank, and are placed one after another. [s]"""
         before = np.cumsum(self.took) - self.took
         return self.start + (before - before[self.pieces.first_of_block])
 
@@ -121,7 +121,7 @@ class SimulatedStep:
 
     @property
     def bubble_time(self) -> float:
-        """Time of the step in which even the busiest rank waits. [s]"""
+        """Time of the step in which the busiest rank waits. [s]"""
         return max(self.step_time - float(self._busy.max()), 0.0)
 
     @property
@@ -131,7 +131,7 @@ class SimulatedStep:
 
     @cached_property
     def ranks(self) -> tuple[RankActivity, ...]:
-        """What every rank does."""
+        """Work, idle time and activations of every rank."""
         in_flight, kept = self._peaks((INPUT_GRADIENT, BACKWARD)), self._peaks((WEIGHT_GRADIENT, BACKWARD))
         columns = (self._busy.tolist(), self.spans.tolist(), in_flight.tolist(), kept.tolist())
         idle = np.maximum(self.step_time - self._busy, 0.0).tolist()
@@ -163,11 +163,11 @@ def simulate(
     disturbance: Disturbance = UNDISTURBED,
     between: Between | None = None,
 ) -> SimulatedStep:
-    """A step of ``schedule`` with pieces and transfers of ``times``, which the order is chosen for.
+    """A step of ``schedule`` with pieces and transfers of ``times``, for which its order is chosen.
 
-    ``between`` is called now and then: what it raises ends the simulation. A transfer adds its time between two ranks
-    and costs neither of them work. Raises ``InputError`` where the schedule does not suit the pipeline, does not keep
-    to the limit of ``times``, or never ends.
+    ``between`` is called now and then: an exception from it ends the simulation. A transfer takes time between two
+    ranks and costs neither of them work. Raises ``InputError`` if the schedule does not suit the pipeline, exceeds the
+    limit of ``times``, or never ends.
     """
     check(schedule, at)
     pieces = pieces_of(schedule, at, times)
@@ -180,7 +180,7 @@ def simulate(
 
 
 class KnownSteps:
-    """Steps that have run, for plans that differ in what does not touch the passes."""
+    """Finished steps, for plans whose passes take the same times."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[object, ...], SimulatedStep] = {}
@@ -193,7 +193,7 @@ class KnownSteps:
         disturbance: Disturbance = UNDISTURBED,
         between: Between | None = None,
     ) -> SimulatedStep:
-        """As ``simulate``, once for the same times."""
+        """Like ``simulate``, but runs only once for the same times."""
         columns = (times.forward, times.input_gradient, times.weight_gradient, times.transfer)
         counts = (at.pp, at.vp, at.num_microbatches, at.group_size, times.max_in_flight)
         key = (schedule.name, *counts, repr(disturbance), *(column.tobytes() for column in columns))
@@ -208,7 +208,7 @@ class KnownSteps:
 
 
 def check_slowdown(slowdown: Mapping[int, float], count: int, what: str) -> None:
-    """Refuses factors of what is not there, and those that are not between 0.01 and 100."""
+    """Refuses factors for ranks that do not exist, and factors that are not between 0.01 and 100."""
     for number, factor in slowdown.items():
         if not 0 <= number < count:
             raise InputError(
@@ -253,7 +253,7 @@ def durations(pieces: Pieces, times: ChunkTimes) -> Seconds:
 
 
 def _check_limit(schedule: Schedule, step: SimulatedStep, limit: int | None) -> None:
-    """Refuses a fixed order that keeps more than is allowed."""
+    """Refuses a fixed order with more chunk passes in flight than the limit."""
     if limit is None:
         return
     rank = int(np.argmax([one.peak_in_flight for one in step.ranks]))
@@ -267,15 +267,15 @@ def _check_limit(schedule: Schedule, step: SimulatedStep, limit: int | None) -> 
 
 
 LARGEST_LOOP: Final = 1_000_000
-"""Ranks x chunks of all ranks up to which the longest way through uneven chunks is sought: 50 MB."""
+"""Largest ranks x chunks of all ranks for which the longest path through uneven chunks is sought: 50 MB."""
 NAMES: Final = ("forward", "input_gradient", "weight_gradient")
 
 
 def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -> float | None:
-    r""":math:`\max_r \left(M t_r + idle_r\right)`, transfers left out; None where there is no closed form. [s]
+    r""":math:`\max_r \left(M t_r + idle_r\right)` without transfers; None if there is no closed form. [s]
 
-    Schedules that only the simulation runs have none, nor have loops of very many ranks and chunks. With the time t of
-    one micro-batch on a rank and the rank's idle time by ``PipelineSchedule.idle_time``.
+    t is the time of one micro-batch on a rank, and the idle time of the rank is ``PipelineSchedule.idle_time``.
+    Schedules that only the simulation runs have no closed form, nor have loops of very many ranks and chunks.
     """
     formula = closed_form(schedule)
     if formula is None or (at.vp > 1 and at.pp * at.pp * at.vp > LARGEST_LOOP):
@@ -297,12 +297,12 @@ def closed_form_step_time(schedule: Schedule, at: Pipeline, times: ChunkTimes) -
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """Which pieces decide how long a step takes."""
+    """The pieces that decide how long a step takes."""
 
     pieces: NDArray[np.bool_]
     """Whether every piece is on the path."""
     transfers: NDArray[np.bool_]
-    """Whether what every piece waits for is on the path on its way to it."""
+    """Whether the transfer of every piece's input is on the path."""
     first: int
     """Piece with which the path begins."""
 
@@ -310,8 +310,8 @@ class CriticalPath:
 def critical_path(step: SimulatedStep, rank: int) -> CriticalPath:
     """The path to the last piece of ``rank``.
 
-    A piece starts when the rank has ended the one before, or when the transfer that it waits for arrives: the path goes
-    on with whichever was later, and with the rank's own where both came together. Pieces of one block start together.
+    A piece starts when the rank has ended the one before, or when its input arrives: the path continues with whichever
+    was later, and with the rank's own piece if both are at the same time. Pieces of one block start together.
     """
     pieces = step.pieces
     on_path, sent = np.zeros((2, len(pieces.rank)), dtype=bool)

@@ -1,6 +1,6 @@
-"""A simulated step as it is shown: what every rank does at every moment, and what its memory holds.
+"""A simulated step in the form that is shown: what every rank does at every moment, and what is in its memory.
 
-The events are columns, one element for each, so that a step with a million of them stays cheap. Files, pages and
+The events are columns with one element for each, so that a step with a million of them stays cheap. Files, pages and
 pictures all read this record.
 """
 
@@ -35,20 +35,21 @@ EVENT_KINDS: Final = (
     "hidden parameter gathering",
     "hidden gradient reduction",
 )
-"""What an event is, by number. ``backward`` is both gradients in one piece. Of the exchanges of states, the others are
-what no computation hides."""
+"""Kinds of events, by number. ``backward`` is both gradients in one piece. Exchanges of states that are not ``hidden``
+are the exposed part.
+"""
 PIPELINE_KINDS: Final = tuple(range(5))
-"""Work on micro-batches."""
+"""Kinds of events that are work on micro-batches."""
 FORWARD, RECOMPUTATION, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = PIPELINE_KINDS
 SEND_FORWARD, SEND_BACKWARD, GATHERING, SHARDED, REDUCTION = range(5, 10)
 KIND_OF_TERM: Final = {term.key: EVENT_KINDS.index(term.event) for term in AFTER_PASSES}
-"""What comes after the last pass, by term of the step."""
+"""Kind of event after the last pass, by term of the step."""
 OPTIMIZER: Final = KIND_OF_TERM["optimizer"]
 HIDDEN_GATHERING, HIDDEN_REDUCTION = range(len(EVENT_KINDS) - 2, len(EVENT_KINDS))
 LEAST_DRAWN: Final = 1e-4
-"""Share of the longest operator below which pages leave one out: smooth formulas leave nanoseconds of waiting."""
+"""Operators shorter than this share of the longest are not drawn: smooth formulas leave nanoseconds of waiting."""
 MEANWHILE: Final = (SEND_FORWARD, SEND_BACKWARD, SHARDED, HIDDEN_GATHERING, HIDDEN_REDUCTION)
-"""What travels while passes run."""
+"""Traffic while passes run."""
 
 LANES: Final = ("compute", "pipeline transfers", "data-parallel exchanges")
 """Resources of a rank, by number."""
@@ -56,9 +57,9 @@ COMPUTE, TRANSFERS, EXCHANGES = range(len(LANES))
 
 NO_CHUNK: Final = -1
 BUBBLE: Final = "bubble"
-"""What the split of a step calls the time in which a rank waits."""
+"""Name of the waiting time of a rank in the split of a step."""
 ON_THE_WAY: Final = "waiting for transfers"
-"""What the split of the critical path calls the rest of it."""
+"""Name of the rest of the critical path in its split."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,43 +72,43 @@ class Events:
     kind: Ints
     """Position in ``EVENT_KINDS``."""
     chunk: Ints
-    """Which of the rank's chunks, or -1 where it belongs to none."""
+    """Chunk within the rank, or -1 if it belongs to none."""
     microbatch: Ints
-    """From 0, or -1 where it belongs to none."""
+    """Number from 0, or -1 if it belongs to none."""
     start: Seconds
-    """From the start of the step. [s]"""
+    """Time since the start of the step. [s]"""
     duration: Seconds
-    """[s]"""
+    """Duration. [s]"""
     critical: NDArray[np.bool_]
     """Whether it is on the critical path: a chain of events without a gap that ends with the step."""
 
     @property
     def end(self) -> Seconds:
-        """Of every event. [s]"""
+        """End of every event. [s]"""
         return self.start + self.duration
 
     def __len__(self) -> int:
         return len(self.rank)
 
     def of_rank(self, rank: int) -> Events:
-        """Those of one rank."""
+        """The events of one rank."""
         first, last = np.searchsorted(self.rank, (rank, rank + 1))
         return self.at(slice(int(first), int(last)))
 
     def at(self, index: slice | NDArray[np.bool_] | Ints) -> Events:
-        """Those at the positions of ``index``."""
+        """The events at the positions in ``index``."""
         return Events(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlivePart:
-    """A part of what a rank holds at its peak."""
+    """One item in a rank's memory at its peak."""
 
     name: str
     num_bytes: float = field(metadata=in_files("bytes"))
-    """All of it. [bytes]"""
+    """Its total size. [bytes]"""
     microbatches: tuple[int, ...] = ()
-    """Micro-batches whose activations these are, each as large; empty for what belongs to none."""
+    """Micro-batches whose activations these are, all of the same size; empty if it belongs to none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,19 +116,19 @@ class MemoryTrace:
     """Memory of one rank over a step."""
 
     times: Seconds
-    """When the allocated memory changes, ascending, from the first event to the end of the step. [s]"""
+    """Times at which the allocated memory changes, ascending, from the first event to the end of the step. [s]"""
     allocated: NDArray[np.float64]
     """Memory from each of these times to the next one; at the last, when the step ends. [bytes]"""
     baseline: dict[str, float]
-    """What is there all the time, by part: weights, gradients, optimizer states, buffers, framework. [bytes]"""
+    """Memory that is there all the time: weights, gradients, optimizer states, buffers, framework. [bytes]"""
     at_peak: tuple[AlivePart, ...]
-    """What is there when most is allocated; sums to the peak."""
+    """What is in memory at the peak; adds up to it."""
     by_part: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The allocated memory at the same times by part of the memory of a stage, as estimates name them. [bytes]"""
+    """The allocated memory at the same times by part of the memory of a stage, named as in estimates. [bytes]"""
 
     @property
     def baseline_bytes(self) -> float:
-        """What is there all the time. [bytes]"""
+        """Memory that is there all the time. [bytes]"""
         return sum(self.baseline.values())
 
     @cached_property
@@ -137,7 +138,7 @@ class MemoryTrace:
 
     @cached_property
     def peak_time(self) -> float:
-        """When that is so for the first time. [s]"""
+        """First time at which the peak is reached. [s]"""
         return float(self.times[int(np.argmax(self.allocated))])
 
 
@@ -149,22 +150,22 @@ class StepTimeline:
     rank_names: tuple[str, ...]
     events: Events
     step_time: float
-    """[s]"""
+    """Time of the whole step. [s]"""
     pipeline_time: float
     """The longest time from the first piece of a rank to its last. [s]"""
     slowest: int
     """The rank whose events span the step time."""
     memory: tuple[MemoryTrace, ...] = ()
-    """Of every rank; empty where no plan says how many bytes there are."""
+    """Memory of every rank; empty without a plan, which gives the sizes."""
     layer: tuple[LayerOperator, ...] = ()
-    """Operators of the most frequent kind of layer, in order; empty where there is no plan."""
+    """Operators of the most frequent kind of layer, in order; empty without a plan."""
     subject: str = ""
-    """The model, the accelerators and the plan; empty where there is no plan."""
+    """The model, the accelerators and the plan; empty without a plan."""
     usable_memory_bytes: float | None = None
-    """What tensors can fill of an accelerator's memory; None where there is no plan. [bytes]"""
+    """Memory of an accelerator that tensors can use; None without a plan. [bytes]"""
 
     def __post_init__(self) -> None:
-        """Refuses memory of some ranks: pages and pictures show that of all or none."""
+        """Refuses the memory of only some ranks: pages and pictures show that of all or none."""
         if self.memory and len(self.memory) != self.num_ranks:
             raise InputError(
                 f"a timeline of {self.num_ranks} ranks has the memory of {len(self.memory)}",
@@ -196,9 +197,9 @@ class StepTimeline:
         return int(np.argmin(self.bubble_rates))
 
     def split(self, rank: int) -> dict[str, float]:
-        """Seconds of a rank by kind of event, and its bubble; they sum to the step time.
+        """Seconds of a rank by kind of event, and its bubble; they add up to the step time.
 
-        What travels while a pass runs takes no time of its own: the pass takes longer for what it waits for.
+        Traffic while a pass runs takes no time of its own: the pass takes longer for what it waits for.
         """
         spent = _split(self.events.of_rank(rank), BUBBLE, self.step_time)
         bubble = min(float(self.bubble_rates[rank]) * self.step_time, spent[BUBBLE])
@@ -207,20 +208,20 @@ class StepTimeline:
 
     @cached_property
     def critical_split(self) -> dict[str, float]:
-        """Seconds of the critical path by kind of event; in the rest of it, a rank waits for what is on its way."""
+        """Seconds of the critical path by kind of event; in the rest of it, a rank waits for a transfer."""
         events = self.events.at(self.events.critical)
         return _split(events, ON_THE_WAY, float(events.end.max() - events.start.min()) if len(events) else 0.0)
 
 
 def stage_names(number: int) -> tuple[str, ...]:
-    """What pictures and tables call the ranks of a pipeline: the stages of the plan that they run, from 0."""
+    """Names of the pipeline's ranks in pictures and tables: the stages of the plan that they run, from 0."""
     return tuple(f"stage {stage}" for stage in range(number))
 
 
 FOR_THE_LAST: Final = "waiting for the last stage"
-"""Time in which a rank that has ended waits for the one that ends the step."""
+"""Name of the time in which a finished rank waits for the last one."""
 SAME: Final = 1e-9
-"""Share of a step below which nothing is left."""
+"""Share of a step below which a rest counts as nothing."""
 
 
 def _split(events: Events, rest: str, whole: float) -> dict[str, float]:

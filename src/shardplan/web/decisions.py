@@ -31,7 +31,7 @@ from shardplan.inputs.readers.typed import RANGE, number
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series, Side
 from shardplan.reports.texts.answer import percent
-from shardplan.web.pages.rendering import markup_of
+from shardplan.web.pages.rendering import markup_of, shown_parts
 from shardplan.web.panels import panel_figure
 from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
@@ -65,7 +65,7 @@ def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None)
         "lines": markup_of([each for each in document.verdict if each is not lead(document)]),
         "note": "" if chart is None else chart.note,
         "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
-        "parts": [(each, html) for each in document.parts if (html := markup_of(each.blocks, address))],
+        "parts": shown_parts(document.parts, address),
         "assumptions": tuple(document.assumptions),
     }
 

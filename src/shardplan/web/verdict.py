@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from shardplan.answers.document import Column, plain_text
+from shardplan.answers.estimate import assumed_texts
 from shardplan.answers.plans import doubt_lines
 from shardplan.answers.sections import stages_parts
 from shardplan.ask.forms import LISTED
@@ -116,6 +117,7 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
         "title": question_title(asked),
         "parts": question_parts(asked),
         "notes": asked.model.notes,
+        "assumptions": assumed_texts(estimate),
         **shown_plan(estimate),
         "truth": truth_shown(truth),
         "stages": "".join(map(part_html, stages_parts(truth))),

@@ -70,7 +70,7 @@ def test_a_point_of_trust_opens_its_run_and_the_link_keeps_it(open_page: Open) -
 def test_a_row_of_trust_opens_its_run_by_keyboard(open_page: Open) -> None:
     page = open_page("/trust")
     answered(page)
-    link = page.locator("a[data-run]").nth(2)
+    link = page.locator("td a[data-apply]").nth(2)
     link.focus()
     page.keyboard.press("Enter")
     expect(page.locator("article[data-run-id]")).to_have_attribute("data-run-id", link.inner_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
-from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, Span
+from shardplan.answers.document import AnswerDocument, Bullets, Column, Line, Part, RowTable, Span, assumptions_part
 from shardplan.answers.methods.catalogue import answer_record
 from shardplan.answers.methods.question import Beside, beside, our_part
 from shardplan.base.errors import ShardplanError
@@ -344,7 +344,7 @@ def _texts(report: CalculatorReport) -> Iterator[Part]:
     note = "" if report.recommended is None else "figures of the recommended configuration"
     yield Part("Wrong with it", [Bullets([_error_text(error) for error in report.known_errors])], note)
     if report.assumptions:
-        yield Part("Assumed", [Bullets(report.assumptions, "quiet")])
+        yield assumptions_part(report.assumptions)
 
 
 def _error_text(error: KnownError) -> str:

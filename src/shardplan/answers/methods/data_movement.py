@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from shardplan.answers.document import AnswerDocument, BarRow, BarTable, Bullets, Column, Line, Part, RowTable, Span
+from shardplan.answers.document import (
+    AnswerDocument,
+    BarRow,
+    BarTable,
+    Bullets,
+    Column,
+    Line,
+    Part,
+    RowTable,
+    Span,
+    assumptions_part,
+)
 from shardplan.answers.methods.catalogue import answer_record
 from shardplan.base.units import format_count, format_rate, format_time
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
@@ -140,10 +151,8 @@ def _limits(record: Mapping[str, Any], written: str) -> AnswerDocument:
             _curve(record["points"][::per_decade], float(device["base_util"])),
             *_cliffs(record),
             *([_variants(record["variants"])] if "variants" in record else []),
-            Part(
-                "Assumed",
-                [Bullets([*assumed, f"left out: {'; '.join(record['left_out'])}"], "quiet")],
-                "a case of --input can replace each",
+            assumptions_part(
+                [*assumed, f"left out: {'; '.join(record['left_out'])}"], "a case of --input can replace each"
             ),
             *([Part("Written", [Bullets([written])])] if written else []),
         ],

@@ -19,6 +19,7 @@ from shardplan.answers.document import (
     Part,
     RowTable,
     Span,
+    assumptions_part,
 )
 from shardplan.answers.methods.catalogue import MethodEntry
 from shardplan.answers.plans import question_lines
@@ -184,7 +185,6 @@ def method_document(report: MethodReport) -> AnswerDocument:
         ("Ignored", "what the method does not know", answer.ignored),
         ("Wrong with it", "known errors that touch this answer", answer.notes),
     )
-    assumed = Bullets(report.assumptions, "quiet", MOST_LINES)
     return AnswerDocument(
         name="method-answer",
         head=question_lines(question),
@@ -193,7 +193,7 @@ def method_document(report: MethodReport) -> AnswerDocument:
             *_configurations(report),
             *_terms(report),
             *(Part(title, [Bullets(found, most_lines=MOST_LINES)], note) for title, note, found in texts if found),
-            *([Part("Assumed", [assumed])] if report.assumptions else []),
+            *([assumptions_part(report.assumptions)] if report.assumptions else []),
             Part("Next steps", [*_next_steps(report)]),
         ],
         record=lambda: {

@@ -1,1 +1,1 @@
-"""Sweeps: thousands of questions from one grid, asked by many workers, kept in one folder."""
+"""Sweeps: thousands of questions from one grid, answered by many workers, stored in one folder."""

@@ -1,4 +1,4 @@
-"""The fields that a grid may vary: their names, and what their values may be.
+"""The fields that a grid may vary: their names and values.
 
 A grid file writes them as one value, a list, a range or a logarithmic range.
 """
@@ -26,13 +26,13 @@ REPLACED: Final = tuple(described(Replaced))
 QUANTITIES: Final[Mapping[str, Any]] = {
     name: field.about.quantity for name, field in described(Replaced).items() if field.about.quantity
 }
-"""Fields of the cluster with a unit: its kind, and how their columns end."""
+"""Fields of the cluster with a unit: kind of quantity, and ending of their columns."""
 COUNTS: Final = ("num_accelerators", "nodes", "node_size")
 WHICH_PLAN: Final = "plan"
 """The field that says which plan a row has."""
 RECOMMENDED: Final = "recommended"
 PLANS: Final = ("fastest", RECOMMENDED)
-"""Its values: the fastest plan, or the plan to take."""
+"""Its values: the fastest or the recommended plan."""
 
 
 class GridField(NamedTuple):
@@ -43,7 +43,7 @@ class GridField(NamedTuple):
     column: str
     """Column of the results."""
     read: Callable[[object], Any]
-    """The value that a text or number of the grid means. Raises InputError."""
+    """Reads a text or number of the grid. Raises InputError."""
 
     @property
     def takes_lists(self) -> bool:
@@ -52,7 +52,7 @@ class GridField(NamedTuple):
 
 
 def field_of(name: object) -> GridField:
-    """The field that is called ``name``. Raises UnknownNameError, which says what is near."""
+    """The field that is called ``name``. Raises UnknownNameError, which suggests similar names."""
     text = str(name).strip()
     group, dot, rest = text.partition(".")
     if dot and group in CHOICES:
@@ -63,20 +63,20 @@ def field_of(name: object) -> GridField:
         return GridField(f"software.{field}", f"software_{field}", _reader_of(Software, field))
     own = text.removeprefix("--").replace("-", "_").lower()
     meant = field_meant(own)
-    if meant and own not in _all():
+    if meant and own not in _plain_fields():
         own = "stack" if meant == "framework" else meant
-    if own in described(Plan) and own not in _all():
+    if own in described(Plan) and own not in _plain_fields():
         raise InputError(
             f"the grid varies {shown(text)}, a field of the plan",
             rule="the search chooses the fields of the plan, within limits",
             hint=f"write fix.{own} for one value at a time, or limit.{own} for sets of values",
         )
-    own = _known(own, _all(), "field of a grid")
+    own = _known(own, _plain_fields(), "field of a grid")
     unit = f"_{QUANTITIES[own][1]}" if own in QUANTITIES else ""
     return GridField(own, own + unit, _reader(own))
 
 
-def _all() -> tuple[str, ...]:
+def _plain_fields() -> tuple[str, ...]:
     """Fields that are written without a group before them."""
     of_job = (name for name in described(Job) if name != "software")
     return (*NAMES, "num_accelerators", "nodes", *REPLACED, WHICH_PLAN, *of_job)
@@ -121,7 +121,7 @@ def _which_plan(value: object) -> str:
 
 
 def _quantity(name: str, value: object) -> float:
-    """In SI units; a number without a unit is read as the command line does: GB/s, GB."""
+    """The value in SI units; a number without a unit is read as on the command line: GB/s, GB."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _refused(name, value, "a number or a text with a unit")
     text = value if isinstance(value, str) else f"{value!r}"
@@ -129,7 +129,7 @@ def _quantity(name: str, value: object) -> float:
 
 
 def _peaks(value: object) -> dict[str, float]:
-    """Rates by number format, in FLOP/s; a number without a unit is read as the command line does: TFLOP/s."""
+    """Rates by number format, in FLOP/s; a number without a unit is read as on the command line: TFLOP/s."""
     given = value if isinstance(value, Mapping) else dict(part.partition("=")[::2] for part in str(value).split(","))
     found = {str(name).strip(): str(rate).strip() for name, rate in given.items()}
     if not all(name and rate for name, rate in found.items()):
@@ -181,7 +181,7 @@ def _refused(name: str, value: object, wanted: str) -> InputError:
 KEYS: Final = ("from", "to", "step", "factor", "points", "scale", "unit")
 STEPS: Final = ("step", "factor", "points")
 MOST_VALUES: Final = 100_000
-"""Values of one field."""
+"""Most values of one field."""
 
 
 def values_of(name: str, given: object, *, takes_lists: bool = False) -> tuple[Any, ...]:
@@ -249,7 +249,7 @@ def _bounded(name: str, steps: float) -> int:
 
 
 def _plain(number: float) -> float:
-    """A whole number as such, and rounding noise removed: 1000 rather than 1000.0000000000001."""
+    """A whole number as an integer, and rounding noise removed: 1000 rather than 1000.0000000000001."""
     rounded = float(f"{number:.12g}")
     return int(rounded) if rounded.is_integer() else rounded
 

@@ -1,7 +1,7 @@
-"""The folder of a sweep: a manifest, chunks of rows that are written whole, and the final table.
+"""The folder of a sweep: a manifest, chunks of rows that are written atomically, and the final table.
 
-Each has a checksum. That of a chunk is of its number and its sweep too: none takes the place of another. One sweep at a
-time writes into a folder: it holds a lock that names its process and host.
+Each has a checksum. That of a chunk includes its number and its sweep, so that no other can take its place. One sweep
+at a time writes into a folder: it holds a lock that names its process and host.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MANIFEST: Final = "manifest.json"
 RESULTS: Final = "results.parquet"
 CHUNKS: Final = "chunks"
 CHECKSUM: Final = "checksum"
-"""Of the rest of the manifest; under the name of the final table is that of the table."""
+"""Key of the checksum of the rest of the manifest; that of the final table is under the table's name."""
 ALL_ANSWERED, SOME_FAILED = b"A", b"F"
 """Kinds of a chunk."""
 SEAL_BYTES: Final = 33
-"""Of the kind and the checksum."""
+"""Size of the kind and the checksum at the start of a chunk."""
 MANIFEST_FILE: Final = FileKind(
     "the manifest", 256 * 1024 * 1024, "the folder of a sweep has a manifest", "give the folder of a sweep"
 )
@@ -54,11 +54,11 @@ class SweepFolder:
     chunk_size: int
     """Questions of a chunk."""
     manifest: Record
-    """What the sweep began with."""
+    """The manifest with which the sweep began."""
 
     @property
     def checksum(self) -> str:
-        """Of what the sweep began with."""
+        """Checksum of the manifest with which the sweep began."""
         return _digest(self.manifest)
 
     @property
@@ -68,7 +68,7 @@ class SweepFolder:
 
     @property
     def num_chunks(self) -> int:
-        """All chunks."""
+        """Number of all chunks."""
         return -(-self.grid.num_questions // self.chunk_size)
 
     def chunk(self, number: int) -> Path:
@@ -76,12 +76,12 @@ class SweepFolder:
         return self.path / CHUNKS / f"{number:07d}.chunk"
 
     def missing(self) -> list[int]:
-        """Numbers of the chunks that are not there."""
+        """Numbers of the missing chunks."""
         return [] if self.results.exists() else [n for n in range(self.num_chunks) if not self.chunk(n).exists()]
 
     @property
     def num_done(self) -> int:
-        """Questions whose rows are kept."""
+        """Number of questions with stored rows."""
         missing = self.missing()
         last = self.num_chunks - 1
         lacking = len(missing) * self.chunk_size
@@ -90,23 +90,23 @@ class SweepFolder:
         return self.grid.num_questions - lacking
 
     def write_chunk(self, number: int, rows: list[Row]) -> None:
-        """Keeps the rows of a chunk: all of them or none. Raises InputError where they cannot be written."""
+        """Stores the rows of a chunk: all of them or none. Raises InputError if they cannot be written."""
         kind = SOME_FAILED if any(row["outcome"] == FAILED for row in rows) else ALL_ANSWERED
         content = parquet_of(frame_of(self.grid, rows))
         write_whole(self.chunk(number), self._seal(number, kind, content) + content)
 
     def _seal(self, number: int, kind: bytes, content: bytes) -> bytes:
-        """The first bytes of a chunk: its kind, and a checksum of all that it is."""
+        """The first bytes of a chunk: its kind, and a checksum of its number, sweep and content."""
         return kind + hashlib.sha256(f"{self.checksum} {number} ".encode() + kind + content).digest()
 
     def _kept(self, number: int) -> tuple[bytes, bytes]:
-        """Kind and content of a chunk; of no kind where it is damaged."""
+        """Kind and content of a chunk; an empty kind if it is damaged."""
         whole = bytes_of(self.chunk(number))
         kind, content = whole[:1], whole[SEAL_BYTES:]
         return (kind, content) if whole[:SEAL_BYTES] == self._seal(number, kind, content) else (b"", b"")
 
     def reopen(self) -> None:
-        """Removes what is asked again: chunks that are damaged, and those with rows that failed. Raises InputError."""
+        """Removes damaged chunks, and those with failed rows, to be computed again. Raises InputError."""
         if self.results.exists() and not (self.table()["outcome"] == FAILED).any():
             shutil.rmtree(self.path / CHUNKS, ignore_errors=True)
             return
@@ -117,7 +117,7 @@ class SweepFolder:
         self.results.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Joins the chunks to the final table; they stay if some rows failed. Raises InputError."""
+        """Joins the chunks into the final table; they stay if some rows failed. Raises InputError."""
         kept = [self._kept(number) for number in range(self.num_chunks)]
         if not all(kind for kind, _ in kept):
             raise self._damaged("a chunk", "its questions are asked again with --resume")
@@ -143,7 +143,7 @@ class SweepFolder:
 
 
 def new_folder(path: Path, grid: SweepGrid, chunk_size: int) -> SweepFolder:
-    """A folder for a new sweep, which is empty or does not exist yet. Raises InputError."""
+    """A folder for a new sweep, which must be empty or not exist yet. Raises InputError."""
     check_free(path)
     record = {"schema": SCHEMA, "num_questions": grid.num_questions, "chunk_size": chunk_size, "grid": grid.record()}
     record |= {"versions": versions(), "inputs": inputs_of(grid)}
@@ -154,13 +154,13 @@ def new_folder(path: Path, grid: SweepGrid, chunk_size: int) -> SweepFolder:
 
 
 def _write_manifest(folder: SweepFolder, of_results: str | None = None) -> None:
-    """``of_results``: checksum of the final table."""
+    """Writes the manifest; ``of_results`` is the checksum of the final table."""
     record = {**folder.manifest, CHECKSUM: folder.checksum} | ({RESULTS: of_results} if of_results else {})
     write_whole(folder.path / MANIFEST, (json_text(record) + "\n").encode())
 
 
 def check_free(path: Path) -> None:
-    """Makes the folder; refuses one that holds anything. Raises InputError."""
+    """Makes the folder; refuses one that is not empty. Raises InputError."""
     _make(path)
     names = {each.name for each in path.iterdir()} - {"sweep.lock"}
     if MANIFEST in names:
@@ -178,7 +178,7 @@ def check_free(path: Path) -> None:
 
 
 def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
-    """The folder of a sweep that was begun; ``grid``: the one it must be of. Raises InputError."""
+    """The folder of an earlier sweep; ``grid`` is the grid that it must have. Raises InputError."""
     record = read_document(path / MANIFEST, MANIFEST_FILE)
     if record.get("schema") != SCHEMA:
         raise _foreign(path, "its manifest is not one of a sweep")
@@ -203,7 +203,7 @@ def open_folder(path: Path, grid: SweepGrid | None = None) -> SweepFolder:
 
 
 def check_inputs(folder: SweepFolder) -> None:
-    """Refuses to go on where the inputs or shardplan have changed, as the rows would not agree. Raises InputError."""
+    """Refuses to continue if the inputs or shardplan have changed: rows would be inconsistent. Raises InputError."""
     now = {"shardplan": VERSION} | inputs_of(folder.grid)
     then = {"shardplan": folder.manifest["versions"]["shardplan"]} | dict(folder.manifest["inputs"])
     changed = sorted(name for name in now if now[name] != then.get(name))
@@ -218,14 +218,14 @@ def check_inputs(folder: SweepFolder) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What the rows depend on besides the inputs."""
+    """Versions that the rows depend on."""
     return {"shardplan": VERSION, "python": platform.python_version()} | {
         name: metadata.version(name) for name in ("numpy", "polars")
     }
 
 
 def inputs_of(grid: SweepGrid) -> dict[str, str]:
-    """A checksum of every model, cluster and profile that the grid names, as they were read."""
+    """A checksum of every model, cluster and profile that the grid names."""
     readers: dict[str, Callable[[str], object]] = {
         "model": model_named,
         "cluster": lambda name: cluster_named(name, None),
@@ -250,7 +250,7 @@ TEMPORARY: Final = ".tmp"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that is there as a whole or not at all, also after a crash. Raises InputError."""
+    """Writes a file atomically, so that it is complete or missing even after a crash. Raises InputError."""
     beside = path.with_name(f".{path.name}{TEMPORARY}")
     try:
         with beside.open("wb") as file:
@@ -296,10 +296,10 @@ LOCK_FILE: Final = FileKind("the lock", 4096, "a lock names a process and a host
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock. Raises InputError where another sweep holds it.
+    """Holds the folder's lock. Raises InputError if another sweep holds it.
 
-    The operating system frees the lock of a process that was killed, so that the file it leaves does not stop the
-    next sweep on the same host. A file that another host left does: whether that sweep still runs cannot be seen here.
+    The operating system frees the lock of a killed process, so its lock file does not stop the next sweep on the same
+    host. A lock file of another host does: whether that sweep still runs cannot be seen here.
     """
     path, me = folder / LOCK, f"process {os.getpid()} on {socket.gethostname()}"
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -316,13 +316,13 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            os.ftruncate(file, 0)  # the file stays: one that is removed could be locked by two
+            os.ftruncate(file, 0)  # the file stays: if it were removed, two processes could lock it
     finally:
         os.close(file)
 
 
 def holder_of(folder: Path) -> str | None:
-    """Who writes into the folder now; None where nobody does."""
+    """The process that writes into the folder now; None if there is none."""
     path = folder / LOCK
     if not path.exists():
         return None
@@ -332,7 +332,7 @@ def holder_of(folder: Path) -> str | None:
 
 
 def _taken(file: int) -> bool:
-    """Takes the lock of an open file; False where another process has it."""
+    """Takes the lock of an open file; False if another process has it."""
     try:
         import fcntl
     except ImportError:  # Windows has no such locks: there the file alone is the lock
@@ -352,5 +352,5 @@ def _holder(path: Path) -> str:
 
 
 def _is_here(holder: str) -> bool:
-    """Whether a holder, if there is one, is a process of this host."""
+    """Whether the holder, if there is one, is a process of this host."""
     return not holder or holder.endswith(f" on {socket.gethostname()}")

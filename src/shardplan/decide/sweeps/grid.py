@@ -1,6 +1,6 @@
-"""A grid of questions: axes of values whose product is asked, in a fixed order.
+"""A grid of questions: the product of axes of values, in a fixed order.
 
-A point of a grid becomes a question, with the framework and the limits of its plans.
+A point of a grid becomes a question, with the framework and the restrictions of its plans.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ MOST_QUESTIONS: Final = 10_000_000
 GRID_FILE: Final = FileKind("the grid", 1024 * 1024, "a grid is a short text file that can be read")
 KEYS: Final = ("grid", "zip")
 OUTERMOST: Final = ("model", "stack", "cluster", "accelerator")
-"""Fields that change slowest in the order of the work: what questions share is kept for the latest of them."""
+"""Fields that change slowest in the order of the work: what questions share is kept only for the latest ones."""
 TOGETHER: Final = (
     *("memory", "inter_node_bandwidth", "intra_node_bandwidth", "inter_node_latency", "intra_node_latency"),
     *("memory_bandwidth", "peak_flops"),
 )
-"""Fields that change fastest, the first of them the fastest: questions that differ in these alone are answered
-together."""
+"""Fields that change fastest, the first of them the fastest; questions that differ only here are answered together."""
 MOST_TOGETHER: Final = 256
-"""Questions that are answered together at most: what a crash loses, and what is held in memory, stay small."""
+"""Most questions that are answered together, which limits what a crash loses and the memory in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridAxis:
-    """Fields that advance together, and their values."""
+    """Fields that vary together, and their values."""
 
     fields: tuple[str, ...]
-    """Own names (:mod:`shardplan.decide.sweeps.fields`)."""
+    """Own names of the fields (:mod:`shardplan.decide.sweeps.fields`)."""
     values: tuple[tuple[Any, ...], ...]
-    """For every step the value of each field, in SI units."""
+    """The value of each field at every step, in SI units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,30 +94,30 @@ class SweepGrid:
         return {field.name: found[field.name] for field in self.fields}
 
     def work_order(self) -> NDArray[np.int64]:
-        """Numbers of the questions in the order in which they are asked: neighbours share most."""
-        places = sorted(range(len(self.axes)), key=lambda place: self._rank(self.axes[place]))
+        """Numbers of the questions in the order of the work: neighbours share most."""
+        places = sorted(range(len(self.axes)), key=lambda place: self._work_rank(self.axes[place]))
         numbers = np.arange(self.num_questions).reshape([len(axis.values) for axis in self.axes])
         return numbers.transpose(places).ravel()
 
     @property
     def group_size(self) -> int:
-        """Questions in a row that are answered together."""
+        """Number of consecutive questions that are answered together."""
         size = 1
-        for axis in sorted(self.axes, key=self._rank, reverse=True):
+        for axis in sorted(self.axes, key=self._work_rank, reverse=True):
             if not {*axis.fields} <= {*TOGETHER} or size * len(axis.values) > MOST_TOGETHER:
                 return size
             size *= len(axis.values)
         return size
 
     @staticmethod
-    def _rank(axis: GridAxis) -> int:
-        """Where an axis comes in the order of the work: the higher, the faster it changes."""
+    def _work_rank(axis: GridAxis) -> int:
+        """Position of an axis in the order of the work: higher ones change faster."""
         if {*axis.fields} <= {*TOGETHER}:
             return len(OUTERMOST) + len(TOGETHER) - min(TOGETHER.index(name) for name in axis.fields)
         return min((OUTERMOST.index(name) for name in axis.fields if name in OUTERMOST), default=len(OUTERMOST))
 
     def record(self) -> list[dict[str, Any]]:
-        """As a manifest holds it."""
+        """The grid in the form of a manifest."""
         return [{"fields": [*axis.fields], "values": [[*values] for values in axis.values]} for axis in self.axes]
 
     @classmethod
@@ -136,7 +135,7 @@ WORLD: Final = ("num_accelerators", "nodes")
 
 @lru_cache(maxsize=16)
 def _fields_of(names: tuple[tuple[str, ...], ...]) -> tuple[GridField, ...]:
-    """Fields by name; kept here, not in a grid, since workers get grids and fields cannot be sent."""
+    """Fields by name; cached here, not in a grid, since grids are sent to workers and fields cannot be."""
     return tuple(field_of(name) for axis in names for name in axis)
 
 
@@ -146,7 +145,7 @@ def read_grid(path: Path) -> SweepGrid:
 
 
 def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> SweepGrid:
-    """A grid from what a file holds, or from fields with their values. Raises InputError."""
+    """A grid from the content of a file, or from fields with their values. Raises InputError."""
     if not isinstance(document, Mapping) or not document:
         raise _wrong(
             f"{label} holds {shown(document)}", "a grid holds fields with values", "see `shardplan sweep --help`"
@@ -167,7 +166,7 @@ def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> SweepGri
 
 
 def _zipped(given: Mapping[Any, Any]) -> GridAxis:
-    """Fields that advance together; one field alone is an axis of its own."""
+    """Fields that vary together; a single field is an axis of its own."""
     columns: dict[str, tuple[Any, ...]] = {}
     for name, values in given.items():
         field = field_of(name)
@@ -193,17 +192,17 @@ cluster_named = lru_cache(maxsize=256)(names.cluster_of)
 NAMED = ("model", "cluster", "accelerator", "profile")
 
 
-class PutPoint(NamedTuple):
-    """A question as the search takes it."""
+class GridQuestion(NamedTuple):
+    """A question with the arguments of its search."""
 
     question: Question
     scope: Scope
     is_recommended: bool = False
-    """Whether the plan to take is asked for, rather than the fastest."""
+    """Whether the recommended plan is asked for, rather than the fastest."""
 
 
-def put(point: Point) -> PutPoint:
-    """The question at a point, with the defaults that ``shardplan plan`` takes. Raises InputError."""
+def question_at(point: Point) -> GridQuestion:
+    """The question at a point, with the defaults of ``shardplan plan``. Raises InputError."""
     choices = {name: _grouped(point, name) for name in CHOICES}
     own = {name: value for name, value in point.items() if "." not in name and name not in (*NAMED, *REPLACED)}
     own.pop(WHICH_PLAN, None)
@@ -213,7 +212,7 @@ def put(point: Point) -> PutPoint:
     cluster = override(cluster, values) if values else cluster
     record = {"model": model, "cluster": cluster, "profile": profile, **own}
     asked = ask_search({**record, "software": _grouped(point, "software"), **choices})
-    return PutPoint(asked.question, Scope.of(stack=asked.stack, **choices), point.get(WHICH_PLAN) == RECOMMENDED)
+    return GridQuestion(asked.question, Scope.of(stack=asked.stack, **choices), point.get(WHICH_PLAN) == RECOMMENDED)
 
 
 def _grouped(point: Point, group: str) -> dict[str, Any]:
@@ -222,7 +221,7 @@ def _grouped(point: Point, group: str) -> dict[str, Any]:
 
 
 def check_names(grid: SweepGrid) -> None:
-    """Finds names that are not known before anything is asked. Raises InputError."""
+    """Checks all names before anything is computed. Raises InputError."""
     checks: dict[str, Callable[[str], object]] = {
         "model": model_named,
         "cluster": cluster_named,

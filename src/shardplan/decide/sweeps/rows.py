@@ -1,7 +1,7 @@
 """Answers as rows of a table: one for each question, with the same columns and types in every chunk.
 
-A worker answers one chunk of questions.
-Polars writes them as Parquet: an optional extra, looked for when a sweep begins.
+A worker answers one chunk of questions. Polars writes the rows as Parquet: an optional extra, checked when a sweep
+begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import described
 from shardplan.base.records import keys, plain
-from shardplan.decide.sweeps.grid import TOGETHER, PutPoint, SweepGrid, put
+from shardplan.decide.sweeps.grid import TOGETHER, GridQuestion, SweepGrid, question_at
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import IN_FILES
 from shardplan.inputs.job import Job
@@ -28,16 +28,16 @@ from shardplan.planner.related.alike import best_of_alike, estimates_of
 Cell = Literal["int", "float", "bool", "text"]
 Row = dict[str, Any]
 Outcome = Literal["fits", "nothing fits", "refused", "failed"]
-"""What became of a question: ``refused`` is a question that breaks a rule, ``failed`` a defect or a dead worker."""
+"""Result of a question: ``refused`` is a question that breaks a rule, ``failed`` a defect or a dead worker."""
 
 FAILED: Final[Outcome] = "failed"
 NUMBER: Final = "question"
 """The column with the number of a question, from 0, in the grid's order."""
-OF_QUESTION: Final[Mapping[str, Cell]] = {
+DEFAULT_COLUMNS: Final[Mapping[str, Cell]] = {
     **dict.fromkeys(("num_accelerators", "sequence_length", "global_batch_size"), "int"),
     **dict.fromkeys(("precision", "accelerator_name"), "text"),
 }
-"""What a question has where the grid leaves it open."""
+"""Columns of a question whose fields the grid leaves open."""
 LEFT_OUT: Final = ("assumptions", "evidence", "refusals", "reason", "feasible", "flops_convention", "stage_layers")
 CELLS: Final[Mapping[type, Cell]] = {bool: "bool", int: "int", float: "float", str: "text"}
 
@@ -64,14 +64,14 @@ def schema_of(grid: SweepGrid) -> dict[str, Cell]:
     }
     asked: dict[str, Cell] = {NUMBER: "int"}
     asked |= {each.column: _type_of(values[each.name]) for each in grid.fields}
-    asked |= {name: cell for name, cell in OF_QUESTION.items() if name not in asked}
+    asked |= {name: cell for name, cell in DEFAULT_COLUMNS.items() if name not in asked}
     answered: dict[str, Cell] = {"outcome": "text", "reason": "text", "num_plans_evaluated": "int"}
     terms: dict[str, Cell] = {f"{term.key}_s": "float" for term in IN_FILES}
     return asked | answered | estimate_columns() | terms | plan_columns()
 
 
 def _type_of(values: Sequence[Any]) -> Cell:
-    """Of a column of the grid; values of several types are text."""
+    """Type of a column of the grid; values of several types are text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return "float"
@@ -88,18 +88,18 @@ def _cell_of(hint: Any) -> Cell | None:
 
 
 def asked_row(grid: SweepGrid, number: int, point: Mapping[str, Any]) -> Row:
-    """The question of a row."""
+    """The columns of a question."""
     return {NUMBER: number} | {field.column: as_cell(point[field.name]) for field in grid.fields}
 
 
 def failed_row(outcome: Outcome, reason: str) -> Row:
-    """A question that has no answer."""
+    """The columns of a question without an answer."""
     return {"outcome": outcome, "reason": reason}
 
 
-def answered_row(put: PutPoint, estimate: Estimate | None, num_plans: int) -> Row:
-    """The answer to a question: its plan, or that nothing fits."""
-    question = put.question
+def answered_row(asked: GridQuestion, estimate: Estimate | None, num_plans: int) -> Row:
+    """The columns of an answer: its plan, or that nothing fits."""
+    question = asked.question
     row: Row = {name: getattr(question.job, name) for name in ("sequence_length", "global_batch_size", "precision")}
     row |= {"num_accelerators": question.num_accelerators, "accelerator_name": question.cluster.accelerator.name}
     row |= {"num_plans_evaluated": num_plans}
@@ -138,7 +138,7 @@ TYPES: Final = {"int": "Int64", "float": "Float64", "bool": "Boolean", "text": "
 
 
 def polars() -> Any:
-    """The library. Raises InputError where it is not installed."""
+    """The polars module. Raises InputError if it is not installed."""
     try:
         return import_module("polars")
     except ImportError:
@@ -169,12 +169,12 @@ def joined(contents: Sequence[bytes]) -> Any:
 
 
 def frame_in(content: bytes) -> Any:
-    """The frame in the content of a Parquet file that is as it was written."""
+    """The frame in the content of an intact Parquet file."""
     return polars().read_parquet(io.BytesIO(content), use_pyarrow=False)
 
 
 KNOWN = KnownPipelines()
-"""Pipelines of the models that this worker has been asked about lately."""
+"""Pipelines of the models that this worker has searched lately."""
 
 
 def rows_of(grid: SweepGrid, numbers: Sequence[int]) -> list[Row]:
@@ -182,38 +182,38 @@ def rows_of(grid: SweepGrid, numbers: Sequence[int]) -> list[Row]:
     points = [(number, grid.point(number)) for number in numbers]
     rows: list[Row] = []
     for _, group in groupby(points, key=lambda each: [pair for pair in each[1].items() if pair[0] not in TOGETHER]):
-        rows += _answered(grid, [*group])
+        rows += _rows_together(grid, [*group])
     return rows
 
 
-def _answered(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
-    """Rows of questions that differ in memory and rates alone, which are answered together."""
+def _rows_together(grid: SweepGrid, points: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
+    """Rows of questions that differ only in memory and rates, answered together."""
     rows = {number: asked_row(grid, number, point) for number, point in points}
-    puts: dict[int, PutPoint] = {}
+    asked_questions: dict[int, GridQuestion] = {}
     for number, point in points:
         try:
-            puts[number] = put(point)
+            asked_questions[number] = question_at(point)
         except Exception as error:  # noqa: BLE001  # one question must not end a sweep
             rows[number] |= _failed(error)
     by_job: dict[Job, list[int]] = {}  # peaks of other number formats can change the usual precision
-    for number, each in puts.items():
+    for number, each in asked_questions.items():
         by_job.setdefault(each.question.job, []).append(number)
     for numbers in by_job.values():
-        for number, answer in zip(numbers, _answers([puts[each] for each in numbers]), strict=True):
+        for number, answer in zip(numbers, _answer_columns([asked_questions[each] for each in numbers]), strict=True):
             rows[number] |= answer
     return iter(rows.values())
 
 
-def _answers(puts: Sequence[PutPoint]) -> Iterable[Row]:
-    first, questions = puts[0], [each.question for each in puts]
+def _answer_columns(asked_questions: Sequence[GridQuestion]) -> Iterable[Row]:
+    first, questions = asked_questions[0], [each.question for each in asked_questions]
     wanted = first.is_recommended
     try:
         found = best_of_alike(questions, replace(first.scope, known=KNOWN), to_take=wanted)
         plans = [each.to_take if wanted else each.fastest for each in found]
         answers = estimates_of(questions, plans, first.scope.stack)
     except Exception as error:  # noqa: BLE001  # as above
-        return [_failed(error)] * len(puts)
-    rows = zip(puts, answers, found, strict=True)
+        return [_failed(error)] * len(asked_questions)
+    rows = zip(asked_questions, answers, found, strict=True)
     return [answered_row(each, answer, known.num_plans) for each, answer, known in rows]
 
 

@@ -1,6 +1,6 @@
-"""A sweep from start to end: chunks go to an executor, rows come back and are kept.
+"""A sweep from start to end: chunks are sent to an executor, and the returned rows are stored.
 
-This process asks the questions, or other processes, a Dask cluster, or an executor that is handed in.
+The work runs in this process, in worker processes, on a Dask cluster, or on a given executor.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from shardplan.decide.sweeps.grid import SweepGrid, check_names, grid_of, read_g
 from shardplan.decide.sweeps.rows import FAILED, Row, asked_row, failed_row, polars, rows_of
 
 PATIENCE: Final = 5
-"""Seconds after which a scheduler that does not answer is not there."""
+"""Time after which a scheduler that does not answer counts as missing. [s]"""
 
 
 class InProcess(Executor):
-    """Runs each piece of work when it is submitted, in this process."""
+    """An executor that runs each piece of work when it is submitted, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """The finished work."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001  # a future hands it on
+        except Exception as error:  # noqa: BLE001  # the future passes it on
             future.set_exception(error)
         return future
 
@@ -56,13 +56,13 @@ class WorkerProcesses:
         self.executor = self._new()
 
     def replaced(self) -> Executor:
-        """New workers in place of those that broke."""
+        """New workers in place of broken ones."""
         self.end(now=True)
         self.executor = self._new()
         return self.executor
 
     def end(self, *, now: bool) -> None:
-        """Ends the workers; ``now``: in the middle of their work."""
+        """Ends the workers; with ``now``, in the middle of their work."""
         processes = [*(getattr(self.executor, "_processes", None) or {}).values()]
         self.executor.shutdown(wait=not now, cancel_futures=True)
         for process in processes if now else ():
@@ -71,10 +71,10 @@ class WorkerProcesses:
     def _new(self) -> ProcessPoolExecutor:
         """An executor whose workers all start at once.
 
-        Left to itself it starts one when work comes. If another dies at that moment, its thread trips over the
-        new one or waits for it for ever (CPython 3.11 to 3.14), and the interpreter waits for the thread.
+        By default it starts one when work comes. If another dies at that moment, its thread fails on the new one or
+        waits for it forever (CPython 3.11 to 3.14), and the interpreter waits for the thread.
         """
-        spawned = multiprocessing.get_context("spawn")  # a forked worker would hold the files of the driver open
+        spawned = multiprocessing.get_context("spawn")  # a forked worker would keep the files of the driver open
         executor = ProcessPoolExecutor(self.num_workers, mp_context=spawned, initializer=start_worker)
         for _ in range(self.num_workers):  # none is idle before it has imported the package
             executor.submit(os.getpid)
@@ -82,7 +82,7 @@ class WorkerProcesses:
 
 
 def start_worker() -> None:
-    """Leaves Ctrl-C to the driver, and ends with it: a driver that was killed leaves no workers behind."""
+    """Ignores Ctrl-C, and makes the worker end with its driver: a killed driver leaves no workers behind."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -97,7 +97,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[tuple[Executor, str]]:
-    """The executor of a Dask scheduler, and the address of its dashboard. Raises InputError where it is not there."""
+    """The executor of a Dask scheduler, and the address of its dashboard. Raises InputError if it is not there."""
     try:
         distributed = import_module("distributed")
     except ImportError:
@@ -123,15 +123,15 @@ def dask_executor(address: str) -> Iterator[tuple[Executor, str]]:
 CHUNK: Final = 16
 """Questions of a chunk in a small grid: what a crash loses of each worker."""
 MOST_CHUNKS: Final = 10_000
-"""Chunks from which on they grow with the grid."""
+"""Number of chunks above which they grow with the grid."""
 SAMPLES: Final = 3
-"""Groups of questions that are timed to say how long a sweep takes."""
+"""Groups of questions that are timed to predict the duration of a sweep."""
 FEW: Final = 100
-"""Questions up to which a sweep begins without saying how long it takes."""
+"""Number of questions up to which a sweep begins without predicting its duration."""
 
 
 class SweepProgress(NamedTuple):
-    """How far a sweep is."""
+    """The progress of a sweep."""
 
     num_done: int
     num_questions: int
@@ -154,12 +154,12 @@ def sweep(
     resume: bool = False,
     progress: OnProgress | None = None,
 ) -> Any:
-    """Asks every question of a grid and returns the rows as a polars frame, which ``out/results.parquet`` holds too.
+    """Answers every question of a grid and returns the rows as a polars frame, also stored in ``out/results.parquet``.
 
     ``grid``: fields with their values, ``{"model": ["llama-3.1-8b"], "cluster": ["dgx-h100"], "gpus": [64, 128]}``, or
-    the path of a file. Questions go to ``executor`` (any of ``concurrent.futures``), to a Dask ``scheduler``, or to
-    that number of ``workers``. ``resume`` goes on with the sweep in ``out``, and asks again what failed or is damaged.
-    Raises InputError; what was asked is kept.
+    the path of a file. The work runs on ``executor`` (any of ``concurrent.futures``), on a Dask ``scheduler``, or in
+    ``workers`` processes. ``resume`` continues the sweep in ``out``, and repeats what failed or is damaged.
+    Raises InputError; finished rows are kept.
     """
     if not isinstance(grid, SweepGrid):
         grid = grid_of(grid) if isinstance(grid, Mapping) else read_grid(Path(grid))
@@ -199,7 +199,7 @@ def chunk_size_of(grid: SweepGrid) -> int:
 
 
 def expected_time(grid: SweepGrid, num_workers: int) -> float:
-    """About how long a sweep takes, by asking a few of its questions. [s]"""
+    """Approximate duration of a sweep, from a few of its questions. [s]"""
     order, size = grid.work_order(), grid.group_size
     num_groups = len(order) // size
     starts = [size * (num_groups * (2 * sample + 1) // (2 * SAMPLES)) for sample in range(SAMPLES)]
@@ -217,7 +217,7 @@ def _ask(
     cluster: tuple[Executor, str] | None,
     progress: OnProgress | None,
 ) -> None:
-    """Asks what is missing. ``cluster``: the executor of a Dask scheduler, and the address of its dashboard."""
+    """Computes the missing rows. ``cluster`` is the executor of a Dask scheduler, and the address of its dashboard."""
     if cluster is not None:
         Dispatch(folder, progress, dashboard=cluster[1]).run(cluster[0])
     elif executor is not None:
@@ -244,18 +244,18 @@ class Dispatch:
         processes: WorkerProcesses | None = None,
         dashboard: str = "",
     ) -> None:
-        """``processes``: those that are replaced when one of them dies."""
+        """``processes`` are worker processes that are replaced when one of them dies."""
         self.folder, self.progress, self.processes, self.dashboard = folder, progress, processes, dashboard
         self.order = folder.grid.work_order()
         self.pending = deque(folder.missing())
         self.suspects: deque[int] = deque()
-        """Chunks that were asked when a worker died: asked again one at a time, so that the guilty one is found."""
+        """Chunks that were running when a worker died: repeated one at a time, so that the guilty one is found."""
         self.tried: set[int] = set()
         self.in_flight: dict[Future[list[Row]], int] = {}
         self.num_done, self.num_failed = folder.num_done, 0
 
     def run(self, executor: Executor) -> None:
-        """Asks every pending chunk. Raises InputError; what came back is kept."""
+        """Computes every pending chunk. Raises InputError; finished chunks are kept."""
         self._say()
         while self.pending or self.suspects or self.in_flight:
             try:
@@ -266,7 +266,7 @@ class Dispatch:
         assert not self.folder.missing()
 
     def _fill(self, executor: Executor) -> None:
-        """Sends chunks until all workers have one and another waits for each."""
+        """Submits chunks until all workers have one and another one is waiting for each."""
         waiting = self.suspects or self.pending
         most = 1 if self.suspects else _window(executor)
         while waiting and len(self.in_flight) < most:
@@ -281,7 +281,7 @@ class Dispatch:
                 return
 
     def _collect(self) -> None:
-        """Keeps the chunks that have come back, at least one."""
+        """Stores the chunks that have come back, at least one."""
         done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
         for future in done:
             self._keep(self.in_flight[future], self._rows(future))
@@ -298,7 +298,7 @@ class Dispatch:
             raise _stopped(f"{type(error).__name__}: {error}") from None
 
     def _replaced(self, error: BrokenExecutor) -> Executor:
-        """New workers in place of those of which one died, whose chunks are asked again."""
+        """New workers after one died; their chunks are repeated."""
         if self.processes is None:
             raise _stopped(str(error)) from None
         asked, self.in_flight = [*self.in_flight.values()], {}
@@ -310,7 +310,7 @@ class Dispatch:
         return self.processes.replaced()
 
     def _given_up(self, chunk: int) -> list[Row]:
-        """Rows of a chunk that kills every worker that is asked it."""
+        """Rows of a chunk that kills every worker."""
         why = failed_row(FAILED, "the worker process ended while it worked on this chunk: killed, or out of memory")
         grid = self.folder.grid
         return [asked_row(grid, number, grid.point(number)) | why for number in self._numbers(chunk)]
@@ -332,7 +332,7 @@ class Dispatch:
 
 
 def _submitted(executor: Executor, grid: SweepGrid, numbers: list[int]) -> Future[list[Row]]:
-    """A chunk on its way. Raises BrokenExecutor, or InputError where a worker process cannot be started."""
+    """A submitted chunk. Raises BrokenExecutor, or InputError if a worker process cannot be started."""
     try:
         return executor.submit(rows_of, grid, numbers)
     except OSError as error:
@@ -342,7 +342,7 @@ def _submitted(executor: Executor, grid: SweepGrid, numbers: list[int]) -> Futur
 
 
 def _window(executor: Executor) -> int:
-    """Chunks on their way at a time: two for each worker."""
+    """Number of chunks on their way at a time: two for each worker."""
     ncores = getattr(getattr(executor, "_client", None), "ncores", None)  # of a Dask cluster, which may grow
     workers = sum(ncores().values()) if ncores is not None else getattr(executor, "_max_workers", None)
     return 2 * max(workers or os.cpu_count() or 1, 1)

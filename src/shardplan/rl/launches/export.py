@@ -20,7 +20,9 @@ from shardplan.reports.plan_file import PLAN_FILE, inputs_from_record
 from shardplan.rl.launches.audit import audit_rl
 from shardplan.rl.launches.reading import DIALECTS
 from shardplan.rl.launches.writers import WRITERS, RlCase
+from shardplan.rl.programs import framework_of
 from shardplan.rl.question import SCHEMA
+from shardplan.rl.search import IDLE
 
 TARGETS: Final = ("verl", "nemo-rl", "slime")
 """Frameworks that RL steps are written for."""
@@ -66,16 +68,11 @@ def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch"
         framework=title,
         files={f"{stem}{end}": f"{shebang}{comment}{text}"},
         not_expressed=lost,
-        placeholders=FILL_IN[to],
+        placeholders=(*FILL_IN[to], *["DRAFT_MODEL"] * (case.rl.get("speculative") == "eagle")),
         relies_on=("learning rate, sampling and rewards",),
     )
 
 
-PLACEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "verl": ("colocated", "one-step-off"), "nemo-rl": ("colocated", "in-turns", "async"),
-    "slime": ("colocated", "partial", "in-turns", "one-step-off"),
-}  # fmt: skip
-"""Those that a framework runs."""
 FILL_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "verl": ("TRAIN_FILES", "VAL_FILES"), "nemo-rl": ("data", "env"), "slime": ("PROMPT_DATA", "REF_LOAD"),
 }  # fmt: skip
@@ -123,22 +120,27 @@ def _text(case: RlCase, to: str) -> str:
     """The file without its head. Raises ``InputError`` for what the framework does not run."""
     if to not in WRITERS:
         raise UnknownNameError("framework to export to", to[:60], TARGETS, hint=f"one of {', '.join(TARGETS)}")
-    rl, plan, placement = case.rl, case.plan, case.row["placement"]
-    if rl["rollout_cluster"] != case.cluster.name:
+    _check_runs(case, to)
+    tokens, cp = case.rl["pack_tokens"], case.plan.cp
+    if case.rl["rollout_cluster"] != case.cluster.name:
         raise case.refuse("the pools are on different clusters", "plan it without --rollout-cluster")
-    if plan.micro_batch_size != 1:
-        what = f"micro-batches of {plan.micro_batch_size} packed sequences, of which these frameworks take one"
-        raise case.refuse(what, "plan it with --fix train.micro_batch_size=1 and larger --pack-tokens")
-    if rl["prompts"] % rl["updates"]:
-        raise case.refuse(f"{rl['prompts']} prompts in {rl['updates']} optimizer steps", "set --updates to a divisor")
-    if rl["pack_tokens"] % plan.cp:
-        what = f"{rl['pack_tokens']} tokens over cp {plan.cp}"
-        raise case.refuse(what, f"set --pack-tokens to a multiple of {plan.cp}")
-    if plan.offload != "none":
-        raise case.refuse(f"offload {plan.offload}", "plan it with --fix train.offload=none")
-    if placement not in PLACEMENTS[to]:
-        raise case.refuse(f"placement {placement}", f"plan it with --placement {','.join(PLACEMENTS[to])}")
+    if tokens % cp:
+        raise case.refuse(f"{tokens} tokens over cp {cp}", f"set --pack-tokens to a multiple of {cp}")
     return WRITERS[to](case)
+
+
+def _check_runs(case: RlCase, to: str) -> None:
+    """Raises ``InputError`` for what the framework never runs, of which engine is said in the file."""
+    step = {**case.rl, "placement": case.row["placement"], "backend": case.backend, "engine": None}
+    framework, plan = framework_of(to, case.backend), case.plan
+    said = (name for name in described(Plan) if getattr(plan, IDLE.get(name, ""), 0) != 1)
+    try:
+        framework.check_step(step)
+        framework.check_plan({name: (getattr(plan, name),) for name in said})
+    except InputError as error:
+        hint = error.hint.replace("set --", "plan it with --").removesuffix(", or leave it out")
+        own = str(case.rl.get("framework") or "").partition(":")[0] == to
+        raise case.refuse(error.message, hint if own else f"plan it with --framework {to}") from None
 
 
 def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
@@ -157,6 +159,8 @@ def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:
         old, new = getattr(case.plan, name), getattr(own, name)
         if old != new and name not in ("placement", "moe_dispatcher", "etp"):
             yield f"{name} {old}, which reads as {new}"
+    if case.rl["engine"] != found.result.task.engine:
+        yield f"engine {case.rl['engine']}, which reads as {found.result.task.engine}"
     planned, read = float(case.row["step_time_s"]), found.plan.step_time
     if abs(read / planned - 1) > SAME:
         is_own = str(case.rl.get("framework") or "").partition(":")[0] == found.launch.name

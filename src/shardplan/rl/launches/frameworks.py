@@ -5,10 +5,12 @@ Sources are named in the records of ``data/dialects/rl``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from shardplan.launch.dialects.reading import Fact
+from shardplan.launch.dialects.values import number
 from shardplan.rl.launches.rules import Rules
 
 
@@ -50,16 +52,32 @@ def _verl(own: Rules) -> None:
             facts.miss("micro_answers", ("ppo_micro_batch_size_per_gpu: --given micro_answers=N",))
     if own.number("cp") > 1 and facts.value("backend") == "fsdp":
         facts.derive("cp_comm", "a2a", "Ulysses")
+    _verl_pools(own)
+    if own.on("drafts_on"):
+        own.rl["speculative"] = f"mtp:{own.number('drafts')}"
+    _engine(own)
+
+
+def _verl_pools(own: Rules) -> None:
+    """The placement, and how old answers may be."""
+    facts, mode = own.facts, own.facts.value("trainer_mode")
     nodes, each = own.number("rollout_nodes"), own.number("rollout_per_node") or own.number("per_node")
-    if nodes or own.on("one_step_off") or not own.on("hybrid"):
-        if nodes:
-            facts.derive("rollout_accelerators", nodes * each, "rollout.nnodes x rollout.n_gpus_per_node")
+    if mode == "separate_async" and own.on("hybrid"):
+        own.price_as("hybrid", "no", "accelerators of the trainer generate as well")
+    if nodes:
+        facts.derive("rollout_accelerators", nodes * each, "rollout.nnodes x rollout.n_gpus_per_node")
+    if mode == "separate_async":
+        said = number(facts.value("staleness")) or 0.0
+        age = max(math.ceil(said), 1)
+        if age != said:
+            own.price_as("staleness", age, "answers are whole steps old, one at least")
+        own.rl |= {"placement": "async", "staleness": age}
+    elif nodes or own.on("one_step_off") or not own.on("hybrid"):
         own.rl["placement"] = "one-step-off"
     else:
-        own.rl["placement"] = "colocated"
         stays = not (own.on("states_leave") and own.on("optimizer_leaves"))
+        own.rl["placement"] = "partial" if mode == "colocate_async" else "colocated"
         own.rl |= {"states_stay": stays, "engine_stays": not own.on("engine_sleeps")}
-    _engine(own)
 
 
 def _easyr1(own: Rules) -> None:
@@ -111,9 +129,13 @@ def _nemo(own: Rules) -> None:
                 "set cluster.num_nodes to the nodes of both pools",
             )
         facts.derive("num_accelerators", left, "what generation leaves")
-        own.rl["placement"] = "async" if own.on("async") else "in-turns"
-        if own.on("async"):
-            own.rl |= {"staleness": own.number("staleness") or 1, "in_flight": own.on("in_flight")}
+        age = own.number("staleness") or 1
+        is_off = own.on("async") and age == 1 and not own.on("in_flight")
+        own.rl["placement"] = "one-step-off" if is_off else "async" if own.on("async") else "in-turns"
+        if own.rl["placement"] == "async":
+            own.rl |= {"staleness": age, "in_flight": own.on("in_flight")}
+    if own.number("drafts"):
+        own.rl["speculative"] = f"mtp:{own.number('drafts')}"
     _engine(own)
 
 
@@ -148,6 +170,9 @@ def _slime(own: Rules) -> None:
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
             facts.derive("pack_tokens", tokens, "max-tokens-per-gpu x context-parallel ranks")
+    if own.number("rollout_pp") > 1:
+        each = own.number("rollout_tp") // own.number("rollout_pp")
+        facts.replace("rollout_tp", Fact(value=each, origin="derived", why="accelerators of an engine / its stages"))
     train = own.number("nodes") * own.number("per_node")
     if own.on("colocated"):
         own.rl["placement"] = "partial" if own.on("partial") else "colocated"
@@ -158,11 +183,13 @@ def _slime(own: Rules) -> None:
     if facts.value("weights_by") == "delta":
         own.rl["transfer"] = "delta"
     if own.number("drafts"):
-        own.rl["speculative"] = f"mtp:{own.number('drafts')}"
+        own.rl["speculative"] = f"{'eagle' if facts.value('draft_model') else 'mtp'}:{own.number('drafts')}"
     if own.number("layers_per_chunk") and own.number("pp") > 1:
         facts.miss("vp", ("num-layers-per-virtual-pipeline-stage: --given vp=N",))
     if facts.value("memory_share") is None:
         own.notes.append("memory of the engine as usual: no --sglang-mem-fraction-static")
+    if facts.value("cache_precision") == "fp8":
+        own.rl["cache_precision"] = "fp8"
 
 
 def _openrlhf(own: Rules) -> None:

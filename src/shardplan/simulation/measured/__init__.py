@@ -1,1 +1,1 @@
-"""Measured steps: read from the files of profilers, and laid over the prediction."""
+"""Measured steps, read from the files of profilers, and their comparison with the prediction."""

@@ -1,6 +1,6 @@
-"""A measured step, read from whatever files hold it, and what a plan predicts for it, as one answer.
+"""A measured step from files, and what a plan predicts for it, as one answer.
 
-Files are pipeline dumps, traces of a profiler, or a table of passes.
+The files are pipeline dumps, traces of a profiler, or tables of passes.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ RULE: Final = (
     "or a CSV of passes"
 )
 SMALL: Final = FileKind("the measurement", 256 * 1024 * 1024, RULE)
-"""Dumps and tables, which are read whole."""
+"""Largest size of dumps and tables, which are read whole. [bytes]"""
 ANY: Final = FileKind("the measurement", trace_file.FILE.most_bytes, RULE)
 MOST_FILES: Final = 65_536
 ITERATIONS: Final = re.compile(r'\s*\{\s*"\d+"\s*:')
 ORDER: Final = re.compile(r"\s*[,\s]*\(?\d+[FIWB]\d+")
-"""The beginning of an order of passes as PyTorch writes it."""
+"""Start of an order of passes as PyTorch writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +53,19 @@ class Measurement:
     source: str
     step: str
     num_steps: int
-    """Steps that the files have."""
+    """Number of steps in the files."""
     passes: MeasuredStep | None
-    """None where a trace marks no passes."""
+    """None if a trace marks no passes."""
     profiles: tuple[ProfiledStep, ...]
-    """Kernels of every rank; none where the files have no kernels."""
+    """Kernels of every rank; empty if the files have none."""
     notes: tuple[str, ...] = ()
-    """What is not used, and why."""
+    """What was left out, and why."""
 
 
 def read_measurement(paths: Sequence[Path], *, step: str | None = None, layout: Layout | None = None) -> Measurement:
-    """The step called ``step``, or the last complete one. ``layout``: of the plan that was measured.
+    """The step called ``step``, or the last complete one. ``layout`` is that of the measured plan.
 
-    Raises InputError where files cannot be read, do not belong together, or lack the step.
+    Raises InputError if files cannot be read, do not belong together, or lack the step.
     """
     files = [path for path in dict.fromkeys(paths) if path.name != primus.CONFIG_NAME]
     if not 0 < len(files) <= MOST_FILES:
@@ -80,11 +80,11 @@ def read_measurement(paths: Sequence[Path], *, step: str | None = None, layout: 
         )
     source = kinds[files[0]]
     if source == trace_file.SOURCE:
-        return _of_traces(files, step, layout)
-    found = _of_table(files) if source == table.SOURCE else _of_dumps(files)
+        return _measurement_of_traces(files, step, layout)
+    found = _ranks_in_tables(files) if source == table.SOURCE else _ranks_in_dumps(files)
     if source == primus.SOURCE and layout is None:
         layout = primus.layout_of(files[0].parent)
-    chosen = _chosen(found, step)
+    chosen = _chosen_step(found, step)
     return Measurement(
         source=source,
         step=chosen,
@@ -95,7 +95,7 @@ def read_measurement(paths: Sequence[Path], *, step: str | None = None, layout: 
 
 
 def _kind(path: Path) -> str:
-    """What a file is, by its first characters. Raises InputError."""
+    """The kind of a file, by its first characters. Raises InputError."""
     head = next(read_pieces(path, ANY), "")
     name = printable(path.name)
     if not head.strip():
@@ -115,8 +115,8 @@ def _kind(path: Path) -> str:
     raise InputError(f"{name} begins with {shown(first[:40])}", rule=RULE, hint=RULE)
 
 
-def _of_table(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
-    """The ranks of every step of all tables together."""
+def _ranks_in_tables(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
+    """The ranks of every step in the tables."""
     steps: dict[str, list[MeasuredRank]] = {}
     for path in files:
         for step, ranks in table.ranks_of(_text(path), printable(path.name)).items():
@@ -124,8 +124,8 @@ def _of_table(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
     return steps
 
 
-def _of_dumps(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
-    """The ranks of every iteration that all dumps have."""
+def _ranks_in_dumps(files: Sequence[Path]) -> dict[str, list[MeasuredRank]]:
+    """The ranks of every iteration that is in all dumps."""
     dumps = [primus.ranks_of(path, _text(path)) for path in files]
     common = set.intersection(*(set(dump) for dump in dumps))
     if not common:
@@ -137,8 +137,8 @@ def _text(path: Path) -> str:
     return "".join(read_pieces(path, SMALL))
 
 
-def _chosen(steps: Mapping[str, T], step: str | None, complete: Sequence[str] | None = None) -> str:
-    """``step``, or the last one of those that are complete. Raises InputError."""
+def _chosen_step(steps: Mapping[str, T], step: str | None, complete: Sequence[str] | None = None) -> str:
+    """``step``, or the last complete step. Raises InputError."""
     if step is None:
         return (complete or list(steps))[-1]
     if step not in steps:
@@ -150,7 +150,7 @@ def _chosen(steps: Mapping[str, T], step: str | None, complete: Sequence[str] | 
     return step
 
 
-def _of_traces(files: Sequence[Path], step: str | None, layout: Layout | None) -> Measurement:
+def _measurement_of_traces(files: Sequence[Path], step: str | None, layout: Layout | None) -> Measurement:
     traces = [read_trace(path, number) for number, path in enumerate(files)]
     traces.sort(key=lambda trace: trace.rank)
     for one, other in pairwise(traces):
@@ -161,7 +161,7 @@ def _of_traces(files: Sequence[Path], step: str | None, layout: Layout | None) -
     common = {name: span for name, span in every[0].items() if all(name in steps for steps in every)}
     if not common:
         raise wrong("the traces have no step in common", "give the traces of one run")
-    chosen = _chosen(common, step, [name for name in common if not any(steps[name][2] for steps in every)])
+    chosen = _chosen_step(common, step, [name for name in common if not any(steps[name][2] for steps in every)])
     passes, notes = _passes(traces, chosen, layout)
     return Measurement(
         source=trace_file.SOURCE,
@@ -174,7 +174,7 @@ def _of_traces(files: Sequence[Path], step: str | None, layout: Layout | None) -
 
 
 def _passes(traces: Sequence[Trace], step: str, layout: Layout | None) -> tuple[MeasuredStep | None, tuple[str, ...]]:
-    """The passes of all ranks, where every trace marks them; or why they are not used.
+    """The passes of all ranks, if every trace marks them; otherwise why they are not used.
 
     Pipeline ranks are the traces in the order of their ranks.
     """
@@ -202,15 +202,15 @@ SPLIT_AS_PREDICTED = "The backward pass was measured in one piece; --stages-out 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredAnswer:
-    """What files say of a step, next to the prediction of a plan."""
+    """A measured step next to the prediction of a plan."""
 
     measurement: Measurement
     predicted: SimulatedPlan | None
-    """None where no plan is given."""
+    """None without a plan."""
 
     @cached_property
     def passes(self) -> PassComparison | None:
-        """None where there is no plan, or nothing marks the passes."""
+        """None without a plan, or if nothing marks the passes."""
         if self.predicted is None or self.measurement.passes is None:
             return None
         memory = [trace.peak_bytes for trace in self._predicted_timeline.memory]
@@ -218,12 +218,12 @@ class MeasuredAnswer:
 
     @cached_property
     def profile(self) -> ProfiledStep | None:
-        """The rank that computes longest, with which the slowest stage of the prediction compares."""
+        """The rank that computes longest; it is compared with the slowest stage of the prediction."""
         return max(self.measurement.profiles, key=lambda one: one.computation_time, default=None)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was taken for granted, what is not used, and what does not fit together."""
+        """Assumptions, what was left out, and contradictions between files and plan."""
         passes, found = self.measurement.passes, list(self.measurement.notes)
         found += [] if passes is None else passes.notes
         size = None if self.profile is None else self.profile.world_size
@@ -235,7 +235,7 @@ class MeasuredAnswer:
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """Terms of the predicted step, which sum to it; empty where no plan is given. [s]"""
+        """Terms of the predicted step, which add up to it; empty without a plan. [s]"""
         return {} if self.predicted is None else self.predicted.priced.breakdown
 
     def terms(self, profile: ProfiledStep) -> tuple[TermComparison, ...]:
@@ -244,7 +244,7 @@ class MeasuredAnswer:
 
     @cached_property
     def stage_times(self) -> ChunkTimes:
-        """Measured times of the stages, for ``simulate --stages``. Raises InputError where there are none."""
+        """Measured times of the stages, for ``simulate --stages``. Raises InputError if there are none."""
         times = self._passes(
             rule="times of stages are those of measured passes", hint="give files that have the passes of every rank"
         ).stage_times
@@ -254,7 +254,7 @@ class MeasuredAnswer:
 
     @cached_property
     def timeline(self) -> StepTimeline:
-        """The measured step, next to the predicted one where there is a plan. Raises InputError without passes."""
+        """The measured step, next to the predicted one if there is a plan. Raises InputError without passes."""
         measured = self._passes(
             rule="a measured step is drawn where its passes are known",
             hint="open the trace of the profiler itself in ui.perfetto.dev",
@@ -262,7 +262,7 @@ class MeasuredAnswer:
         return measured if self.predicted is None else next_to(measured, self._predicted_timeline)
 
     def _passes(self, *, rule: str, hint: str) -> MeasuredStep:
-        """The measured passes. Raises InputError without."""
+        """The measured passes. Raises InputError if there are none."""
         if self.measurement.passes is None:
             raise InputError(f"the {self.measurement.source} marks no passes of micro-batches", rule=rule, hint=hint)
         return self.measurement.passes
@@ -277,14 +277,14 @@ def measured_answer(paths: Sequence[Path], *, step: str | None, predicted: Simul
     """The step in the files at ``paths`` next to ``predicted``. Raises InputError."""
     layout = None if predicted is None else Layout.of_plan(predicted)
     answer = MeasuredAnswer(measurement=read_measurement(paths, step=step, layout=layout), predicted=predicted)
-    _ = answer.passes  # refuses another plan
+    _ = answer.passes  # raises if the files are of another plan
     return answer
 
 
 def next_to(measured: StepTimeline, predicted: StepTimeline) -> StepTimeline:
-    """Both steps as one, rank by rank, from the first pass on: 0 measured, 0 predicted, 1 measured ...
+    """Both steps in one timeline, rank by rank, from the first pass on: 0 measured, 0 predicted, 1 measured ...
 
-    Without memory, which of a measured step is known at its peak only.
+    It has no memory, since only the peak of a measured step is known.
     """
     first = float(predicted.events.start[predicted.events.chunk != NO_CHUNK].min())
     own, other = measured.events, predicted.events

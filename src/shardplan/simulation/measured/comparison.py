@@ -1,4 +1,4 @@
-"""A measured step next to the prediction of a plan: how far apart they are, and where, down to the terms of a step."""
+"""Differences between a measured step and the prediction of a plan: by pass, by rank, and by term of the step."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from shardplan.simulation.plan import SimulatedPlan, simulate_priced
 from shardplan.simulation.step import SimulatedStep
 
 DIRECTIONS: Final = ("forward", "backward")
-"""A backward pass is all of it, gradients of inputs and weights and recomputation."""
+"""Directions of passes. A backward pass includes gradients of inputs and weights, and recomputation."""
 MOST_PASSES: Final = 3
-"""Passes that are named as the slowest ones."""
+"""Most slow passes that are listed."""
 SLOW: Final = 1.25
-"""A pass that takes this many times the median of its chunk is slow."""
+"""A pass is slow if it takes this many times the median of its chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ class SlowPass:
 
     name: PassName
     start: float = field(metadata=in_files("start_s"))
-    """From the first pass of the step. [s]"""
+    """Time since the first pass of the step. [s]"""
     time: float = field(metadata=in_files("time_s"))
-    """[s]"""
+    """Duration. [s]"""
     usual_time: float = field(metadata=in_files("usual_time_s"))
     """Median of its chunk and direction. [s]"""
 
@@ -64,12 +64,12 @@ class RankComparison:
     bubble: tuple[float, float]
     """Measured and predicted 1 - busy / time from the first pass to the last."""
     memory_bytes: tuple[float, float] | None
-    """Measured and predicted peak, where both are known. [bytes]"""
+    """Measured and predicted peak, if both are known. [bytes]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassComparison:
-    """The passes of a measured step and those of a prediction."""
+    """The passes of a measured step next to those of a prediction."""
 
     measured: MeasuredStep
     predicted: SimulatedPlan
@@ -77,9 +77,9 @@ class PassComparison:
     """The plan's schedule with the measured times of its stages."""
     ranks: tuple[RankComparison, ...]
     first_other: tuple[PassName, PassName] | None
-    """The first pass, measured and predicted, in which the order of a rank is another one; None where none is."""
+    """The first pass, measured and predicted, where the orders differ; None if they do not."""
     slow: tuple[SlowPass, ...]
-    """Those that lost most time against the median of their chunk, longest loss first."""
+    """The passes that lost most time against the median of their chunk, longest loss first."""
 
     @property
     def times(self) -> tuple[float, float]:
@@ -88,16 +88,16 @@ class PassComparison:
 
     @property
     def by_stage_times(self) -> float:
-        """What of the difference comes from the times of stages: measured ones in the prediction's place. [s]"""
+        """The part of the difference due to stage times: prediction with measured times less prediction. [s]"""
         return self.with_measured_times.step.step_time - self.predicted.step.step_time
 
     @property
     def by_the_rest(self) -> float:
-        """What of it comes from all else: slow passes, another order, transfers that wait. [s]"""
+        """The part of the difference due to everything else: slow passes, another order, transfers that wait. [s]"""
         return self.measured.pipeline_time - self.with_measured_times.step.step_time
 
     def ratio(self, direction: str) -> float:
-        """Measured time of all passes of a direction, by medians, over that predicted."""
+        """Measured over predicted time of all passes of a direction, by medians."""
         pairs = [getattr(rank, direction) for rank in self.ranks]
         predicted = sum(pair[1] for pair in pairs)
         return float(sum(pair[0] for pair in pairs) / predicted) if predicted else float("nan")
@@ -106,9 +106,9 @@ class PassComparison:
 def compare_passes(
     measured: MeasuredStep, predicted: SimulatedPlan, memory_bytes: Sequence[float] | None
 ) -> PassComparison:
-    """``measured`` laid over ``predicted``. ``memory_bytes``: predicted peak of every rank.
+    """``measured`` compared with ``predicted``. ``memory_bytes`` is the predicted peak of every rank.
 
-    Raises ``InputError`` where the two do not have the same ranks, chunks and micro-batches.
+    Raises ``InputError`` if the two differ in ranks, chunks or micro-batches.
     """
     if predicted.schedule.parameter_copies > 1 or len(predicted.step.ranks) != measured.num_ranks:
         raise InputError(
@@ -125,10 +125,10 @@ def compare_passes(
         predicted=predicted,
         with_measured_times=again,
         ranks=tuple(_ranks(measured, predicted.step, own, other, memory_bytes)),
-        first_other=_first_other(measured.pieces, predicted.step.pieces, measured.start),
+        first_other=_first_difference(measured.pieces, predicted.step.pieces, measured.start),
         slow=tuple(
             SlowPass(
-                name=_name(own, number, is_backward=own.is_backward[number]),
+                name=_pass_name(own, number, is_backward=own.is_backward[number]),
                 start=float(own.start[number]),
                 time=float(own.time[number]),
                 usual_time=float(own.usual[number]),
@@ -141,7 +141,7 @@ def compare_passes(
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Passes by rank, chunk, micro-batch and direction: sums of their pieces."""
+    """Times of passes by rank, chunk, micro-batch and direction: sums of their pieces."""
 
     rank: Ints
     chunk: Ints
@@ -173,7 +173,7 @@ class _Passes:
         )
 
     def of_rank(self, rank: int, *, backward: bool) -> float:
-        """Medians of its chunks, summed. [s]"""
+        """Medians of the rank's chunks, summed. [s]"""
         mine = (self.rank == rank) & (self.is_backward == backward)
         _, first = np.unique(self.chunk[mine], return_index=True)
         return float(self.usual[mine][first].sum())
@@ -202,21 +202,21 @@ def _bubble(busy: float, span: float) -> float:
     return max(1 - busy / span, 0.0) if span else 0.0
 
 
-def _first_other(measured: Pieces, predicted: Pieces, start: Seconds) -> tuple[PassName, PassName] | None:
-    """The pass that differs first in time, of all ranks."""
+def _first_difference(measured: Pieces, predicted: Pieces, start: Seconds) -> tuple[PassName, PassName] | None:
+    """Of the first differing pass of every rank, the earliest."""
     found: list[tuple[float, PassName, PassName]] = []
     for rank in range(len(measured.rank_names)):
         mine, theirs = (range(one.bounds[rank], one.bounds[rank + 1]) for one in (measured, predicted))
         for number, other in zip(mine, theirs, strict=False):
             both = ((measured, number), (predicted, other))
-            names = [_name(each, place, is_backward=each.kind[place] != FORWARD) for each, place in both]
+            names = [_pass_name(each, place, is_backward=each.kind[place] != FORWARD) for each, place in both]
             if names[0] != names[1]:
                 found.append((float(start[number]), names[0], names[1]))
                 break
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def _name(of: Pieces | _Passes, number: int, *, is_backward: bool) -> PassName:
+def _pass_name(of: Pieces | _Passes, number: int, *, is_backward: bool) -> PassName:
     return PassName(
         rank=int(of.rank[number]),
         chunk=int(of.chunk[number]),
@@ -227,7 +227,7 @@ def _name(of: Pieces | _Passes, number: int, *, is_backward: bool) -> PassName:
 
 RECOMPUTE: Final = "recompute"
 WAITING: Final = tuple(term.key for term in STEP_TERMS if term.key not in (*kinds.CLASSES, RECOMPUTE))
-"""Terms of the estimate in which an accelerator does nothing that a kernel shows."""
+"""Terms of the estimate during which no kernel runs."""
 SUM: Final = "computation"
 """Matrix products, attention, memory-bound passes and recomputation, whose kernels have no mark of their own."""
 
@@ -238,9 +238,9 @@ class TermComparison:
 
     name: str
     predicted: float | None
-    """None where the estimate does not tell it from others. [s]"""
+    """None if the estimate does not separate it from others. [s]"""
     measured: float | None
-    """None where the trace does not. [s]"""
+    """None if the trace does not separate it. [s]"""
     is_sum: bool = False
     """Whether it is the sum of the terms before it."""
 
@@ -248,9 +248,8 @@ class TermComparison:
 def compare_terms(step: ProfiledStep, breakdown: Mapping[str, float]) -> tuple[TermComparison, ...]:
     """The terms of one rank next to ``breakdown``, the split of the predicted step; without sums they add up to both.
 
-    Kernels do not show whether they run for recomputation, so that only the sum of all computation compares with it.
-    Where the trace does not name the groups of communication, it compares with the sum of all dimensions, or with the
-    only one that there is.
+    Kernels do not show whether they recompute, so only the sum of all computation is compared. If the trace does not
+    name the groups of communication, it is compared with the sum of all dimensions, or with the only one that there is.
     """
     found = dict(step.terms)
     expected = {name: breakdown.get(name, 0.0) for name in breakdown}

@@ -46,7 +46,7 @@ class MeasuredOrder(OrderFile):
         super().__init__(rows, label)
 
     def rank_name(self, rank: int) -> str:
-        """With its file."""
+        """Name of a rank with its file."""
         return self.names[rank]
 
 
@@ -57,19 +57,19 @@ class MeasuredStep:
     source: str
     """What the files are."""
     step: str
-    """The number of the step in the files."""
+    """Number of the step in the files."""
     schedule: MeasuredOrder
     at: Pipeline
     pieces: Pieces
     start: Seconds
-    """Of every pass, from the first one of all. [s]"""
+    """Start of every pass, counted from the first of all. [s]"""
     end: Seconds
     total_times: tuple[float, ...] | None
-    """Of the whole pipeline call on every rank, where the files have it. [s]"""
+    """Time of the whole pipeline call on every rank, if the files have it. [s]"""
     memory_bytes: tuple[float, ...] | None
-    """Peak of every rank, where the files have it. [bytes]"""
+    """Peak memory of every rank, if the files have it. [bytes]"""
     notes: tuple[str, ...] = ()
-    """What was taken for granted."""
+    """Assumptions."""
 
     @property
     def num_ranks(self) -> int:
@@ -78,7 +78,7 @@ class MeasuredStep:
 
     @property
     def duration(self) -> Seconds:
-        """Of every pass. [s]"""
+        """Duration of every pass. [s]"""
         return self.end - self.start
 
     @cached_property
@@ -89,7 +89,7 @@ class MeasuredStep:
 
     @cached_property
     def timeline(self) -> StepTimeline:
-        """As pictures and trace files show a step."""
+        """The step in the form that pictures and trace files show."""
         num = len(self.start)
         return StepTimeline(
             title=f"Measured step {self.step}, {self.num_ranks} stages, {int(self.at.num_microbatches)} micro-batches",
@@ -117,12 +117,12 @@ class MeasuredStep:
 
     @cached_property
     def stage_times(self) -> ChunkTimes:
-        """Median of the passes of every chunk, and what a transfer takes where clocks do not matter.
+        """Median time of the passes of every chunk, and transfer times that do not depend on clocks.
 
-        A median, since a pass in which a rank waits for another would make a mean longer. A transfer is half of the
-        shortest way there and back: the least gap of the forward passes and that of the backward passes, of which one
-        gains what the other loses by a shift of a clock. Where a rank never waits for its input the gap is longer than
-        the transfer, so that none counts for more than the median of all.
+        A median, since a pass in which a rank waits for another would lengthen a mean. A transfer is half of the
+        shortest round trip: the least gap of the forward passes plus that of the backward passes, in which a shift of
+        one clock cancels. If a rank never waits for its input, the gap is longer than the transfer, so no transfer is
+        larger than the median of all.
         """
         pieces, num = self.pieces, int(self.at.pp) * int(self.at.vp)
 
@@ -152,11 +152,11 @@ class MeasuredStep:
 
 
 def measured_step(ranks: Sequence[MeasuredRank], *, source: str, step: str, layout: Layout | None) -> MeasuredStep:
-    """The step of ``ranks``. ``layout``: that of the plan or of the files; None where files number every pass.
+    """The step of ``ranks``. ``layout`` is that of the plan or of the files; None if files number every pass.
 
-    Raises ``InputError`` where passes are missing, run twice, or do not suit the layout.
+    Raises ``InputError`` if passes are missing, run twice, or do not match the layout.
     """
-    ordered = _complete(ranks)
+    ordered = _checked_ranks(ranks)
     notes: list[str] = []
     if not all(one.is_numbered for one in ordered):
         if layout is None:
@@ -172,15 +172,15 @@ def measured_step(ranks: Sequence[MeasuredRank], *, source: str, step: str, layo
     vp, num_microbatches = (
         1 + max(int(getattr(one, name).max()) for one in ordered) for name in ("chunk", "microbatch")
     )
-    if layout is None:  # the usual one of as many chunks and micro-batches as there are
+    if layout is None:  # the usual layout for these numbers of chunks and micro-batches
         layout = Layout.usual(len(ordered), vp, num_microbatches, "the files")
     else:
         layout.check(len(ordered), vp, num_microbatches)
-    return _built(ordered, layout, source=source, step=step, notes=notes)
+    return _assembled_step(ordered, layout, source=source, step=step, notes=notes)
 
 
-def _complete(ranks: Sequence[MeasuredRank]) -> list[MeasuredRank]:
-    """In order. Raises ``InputError`` where a rank is missing or there twice, or has no passes."""
+def _checked_ranks(ranks: Sequence[MeasuredRank]) -> list[MeasuredRank]:
+    """The ranks in order. Raises ``InputError`` if a rank is missing, repeated, or has no passes."""
     ordered = sorted((one.checked() for one in ranks), key=lambda one: one.rank)
     for number, one in enumerate(ordered):
         if number and one.rank == ordered[number - 1].rank:
@@ -197,7 +197,9 @@ def _complete(ranks: Sequence[MeasuredRank]) -> list[MeasuredRank]:
     return ordered
 
 
-def _built(ranks: Sequence[MeasuredRank], layout: Layout, *, source: str, step: str, notes: list[str]) -> MeasuredStep:
+def _assembled_step(
+    ranks: Sequence[MeasuredRank], layout: Layout, *, source: str, step: str, notes: list[str]
+) -> MeasuredStep:
     ranks = [_sorted(one) for one in ranks]
     columns = [np.stack([one.kind, one.chunk, one.microbatch], axis=1).tolist() for one in ranks]
     rows = [
@@ -226,7 +228,7 @@ def _built(ranks: Sequence[MeasuredRank], layout: Layout, *, source: str, step: 
 
 
 def _sorted(one: MeasuredRank) -> MeasuredRank:
-    """In the order of their starts, with gradients split where the rank has weight gradients."""
+    """The passes in the order of their starts, with gradients split if the rank has weight gradients."""
     by_time = np.lexsort((one.end, one.start))
     columns = {name: getattr(one, name)[by_time] for name in ("kind", "chunk", "microbatch", "start", "end")}
     kind = with_split_gradients(columns["kind"], columns["chunk"], columns["microbatch"])
@@ -234,7 +236,7 @@ def _sorted(one: MeasuredRank) -> MeasuredRank:
 
 
 def _on_one_clock(ranks: Sequence[MeasuredRank], pieces: Pieces) -> tuple[Seconds, Seconds, list[str]]:
-    """Start and end of every pass from the first one of all, and what was done about the clocks."""
+    """Start and end of every pass from the first one of all, and notes on the clocks."""
     start, end = np.concatenate([one.start for one in ranks]), np.concatenate([one.end for one in ranks])
     shifts = clock_shifts(pieces, start, end)
     notes = [OUT_OF_ORDER] if shifts is None else []
@@ -249,7 +251,7 @@ def _on_one_clock(ranks: Sequence[MeasuredRank], pieces: Pieces) -> tuple[Second
 
 
 def covered(start: Seconds, end: Seconds) -> float:
-    """Seconds in which at least one of some intervals runs."""
+    """Seconds during which at least one of the intervals runs."""
     by_time = np.argsort(start, kind="stable")
     first, last = start[by_time], np.maximum.accumulate(end[by_time])
     before: NDArray[np.float64] = np.concatenate(([-np.inf], last[:-1]))
@@ -262,13 +264,13 @@ MEMORY_BOUND: Final = "memory_bound"
 OPTIMIZER: Final = "optimizer"
 OFFLOAD: Final = "offload"
 COMMUNICATION: Final = "communication"
-"""Of a group of ranks that the trace does not name."""
+"""Communication in a group of ranks that the trace does not name."""
 IDLE: Final = "idle"
 DIMENSIONS: Final = keys_of("communication")
 COMPUTATION: Final = (MATMUL, ATTENTION, MEMORY_BOUND, OPTIMIZER)
-"""Kernels that hide others: where two run at once, the time is of the first in this order."""
+"""Kernels that hide others: if several run at once, the time counts for the first in this order."""
 CLASSES: Final = (*COMPUTATION, OFFLOAD, *DIMENSIONS, COMMUNICATION)
-"""All kinds of work of an accelerator, in the order in which a moment with several is counted."""
+"""All kinds of work of an accelerator; a moment with several counts for the first of them."""
 
 NAMES: Final = (
     (MEMORY_BOUND, re.compile(r"^triton_(?:poi|per|red)_")),
@@ -280,10 +282,11 @@ NAMES: Final = (
         re.compile(r"gemm|gemv|nvjet|cutlass|cublas|splitk|xmma|cijk_|matmul|\bmm_|_mm_|tensorop|wgmma|grouped_mm"),
     ),
 )
-"""By lower-case name, in the order in which they are tried; all others are limited by memory. Pointwise passes and
-reductions of Inductor (triton_poi, per and red) are named after what they are fused with, and come first. cuBLAS and
-cuBLASLt (gemm, nvjet, xmma, splitK), CUTLASS, rocBLAS and hipBLASLt (Cijk), FlashAttention, cuDNN and PyTorch's
-memory-efficient attention (fmha, sdpa), NCCL and RCCL (nccl), NVSHMEM and DeepEP."""
+"""Parts of kernel names in lower case, tried in this order; kernels that match none are memory-bound. Pointwise passes
+and reductions of Inductor (triton_poi, per and red) are named after what they are fused with, so they come first.
+cuBLAS and cuBLASLt (gemm, nvjet, xmma, splitK), CUTLASS, rocBLAS and hipBLASLt (Cijk), FlashAttention, cuDNN and
+PyTorch's memory-efficient attention (fmha, sdpa), NCCL and RCCL (nccl), NVSHMEM and DeepEP.
+"""
 
 GROUPS: Final = (
     ("pp_communication", re.compile(r"pipeline|(?:^|_)pp(?:_|$)")),
@@ -292,8 +295,9 @@ GROUPS: Final = (
     ("cp_communication", re.compile(r"context_parallel|(?:^|_)cp(?:_|$)")),
     ("tp_communication", re.compile(r"tensor|(?:^|_)e?tp(?:_|$)")),
 )
-"""Of the description of a process group, lower case: Megatron's (TENSOR_MODEL_PARALLEL_GROUP) and the names of a
-device mesh (mesh_dp_shard_cp)."""
+"""Parts of the description of a process group, in lower case: Megatron's (TENSOR_MODEL_PARALLEL_GROUP) and the names of
+a device mesh (mesh_dp_shard_cp).
+"""
 SENDS: Final = re.compile(r"sendrecv|ncclsend|ncclrecv|(?:^|_)(?:send|recv)(?:$|_)")
 COLLECTIVES: Final = (
     ("all-reduce", re.compile(r"all_?reduce")),
@@ -319,7 +323,7 @@ def kind_of_kernel(name: str, category: str) -> str:
 
 
 def group_of(name: str, details: Mapping[str, Any]) -> tuple[str, str]:
-    """Dimension and collective of a communication kernel, by its name and what the trace notes of it."""
+    """Dimension and collective of a communication kernel, from its name and the details in the trace."""
     collective = f"{details.get('Collective name', '')} {name}".lower()
     kind = next((kind for kind, pattern in COLLECTIVES if pattern.search(collective)), "other")
     group = str(details.get("Process Group Description", "")).lower()

@@ -1,11 +1,10 @@
-"""Where the time of one profiled step goes on one rank: computation by kind, exposed communication, idle time.
+"""The time of one profiled step on one rank: computation by kind, exposed communication, idle time.
 
-Pipeline dumps of Primus: ``pp_rank_0.json``, ``pp_rank_1.json`` ... that ``--dump_pp_data`` writes, for ``pp_vis``.
-
-A file holds the iterations of one pipeline rank by number. Of each are read ``total`` (the pipeline call, ms),
-``memory`` (most reserved memory so far, GiB) and, for ``fwd``, ``bwd`` and ``wgrad``, the lists ``fwd_start`` and
-``fwd_end`` (ms from the start of the call on that rank), ``fwd_minibatch`` and ``fwd_chunk`` (not there where Megatron
-runs its own schedules). ``config.json`` in the same folder gives ``pp_size``, ``vp_size`` and ``num_mbs``.
+This file also reads pipeline dumps of Primus: ``pp_rank_0.json``, ``pp_rank_1.json`` ... that ``--dump_pp_data`` writes
+for ``pp_vis``. A file holds the iterations of one pipeline rank by number. Of each are read ``total`` (the pipeline
+call, ms), ``memory`` (most reserved memory so far, GiB) and, for ``fwd``, ``bwd`` and ``wgrad``, the lists
+``fwd_start`` and ``fwd_end`` (ms from the start of the call on that rank), ``fwd_minibatch`` and ``fwd_chunk`` (missing
+if Megatron runs its own schedules). ``config.json`` in the same folder gives ``pp_size``, ``vp_size`` and ``num_mbs``.
 Format: AMD-AGI/Primus, ``primus/backends/megatron/core/pipeline_parallel/pp_visualizer.py``, commit fd1eeab.
 """
 
@@ -37,7 +36,7 @@ PASS: Final = re.compile(r"(?:PP:)?(\d{1,6})?(Forward|Backward|F|I|B|W) ?(\d{1,7
 """Annotations of ``torch.distributed.pipelining``: ``PP:3F0`` (stage 3, micro-batch 0), ``Forward 0``, ``Backward 0``;
 and the like of a user's own, such as ``forward`` and ``F0``."""
 KINDS: Final = {"f": FORWARD, "i": INPUT_GRADIENT, "b": BACKWARD, "w": WEIGHT_GRADIENT}
-"""By the first letter."""
+"""Kinds of passes by the first letter of their annotation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +44,13 @@ class CollectiveTime:
     """One kind of collective of a step."""
 
     dimension: str
-    """Term of the estimate, or ``communication`` where the trace does not name the group of ranks."""
+    """Term of the estimate, or ``communication`` if the trace does not name the group of ranks."""
     collective: str
     count: int
     busy_time: float = field(metadata=in_files("busy_s"))
-    """Sum of its kernels, waiting for other ranks included. [s]"""
+    """Sum of its kernels, including waits for other ranks. [s]"""
     exposed_time: float = field(metadata=in_files("exposed_s"))
-    """The part in which nothing is computed. [s]"""
+    """The part during which nothing is computed. [s]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,26 +60,26 @@ class ProfiledStep:
     label: str
     rank: int
     world_size: int | None
-    """Ranks of the run, where the trace says it."""
+    """Ranks of the run, if the trace says it."""
     step: str
     step_time: float
-    """From its first kernel to that of the next step; where there is none, to the end of its last kernel. [s]"""
+    """Time from the first kernel to that of the next step; without a next step, to the end of its last kernel. [s]"""
     is_open: bool
     """Whether no next step follows."""
     kind: Ints
     """Position in ``CLASSES``."""
     collective: Ints
     start: Seconds
-    """From the start of the step. [s]"""
+    """Time since the start of the step. [s]"""
     end: Seconds
     names: tuple[tuple[str, str], ...]
 
     @cached_property
     def terms(self) -> dict[str, float]:
-        """Seconds of every class, and idle time; they sum to the step time.
+        """Seconds of every class, and idle time; they add up to the step time.
 
         A moment in which several kinds of work run counts once, for the first of them in the order of ``CLASSES``, so
-        that communication is what no computation hides.
+        communication is what no computation hides.
         """
         spent, so_far = dict[str, float](), 0.0
         for number, name in enumerate(CLASSES):
@@ -92,7 +91,7 @@ class ProfiledStep:
 
     @property
     def computation_time(self) -> float:
-        """Time in which something is computed. [s]"""
+        """Time during which something is computed. [s]"""
         return sum(self.terms.get(name, 0.0) for name in COMPUTATION)
 
     @cached_property
@@ -118,9 +117,9 @@ class ProfiledStep:
 
 
 def steps_of(trace: Trace) -> dict[str, tuple[float, float, bool]]:
-    """Start, end and whether no step follows, of every step of a trace by its number. Raises InputError.
+    """Start and end of every step of a trace, and whether no step follows, by its number. Raises InputError.
 
-    By the annotations of the accelerator, or, where it has none, by those of the host.
+    Uses the annotations of the accelerator, or if there are none, those of the host.
     """
     spans: dict[int, tuple[float, float]] = {}
     has_device = any(one.on_device and STEP.fullmatch(one.name) for one in trace.annotations)
@@ -144,7 +143,7 @@ def steps_of(trace: Trace) -> dict[str, tuple[float, float, bool]]:
 
 
 def profiled_step(trace: Trace, step: str) -> ProfiledStep:
-    """One step of a trace. Raises InputError where it has no kernels."""
+    """One step of a trace. Raises InputError if it has no kernels."""
     begin, end, is_open = steps_of(trace)[step]
     mine = (trace.start >= begin) & (trace.start < max(end, begin))
     if not mine.any():
@@ -158,7 +157,7 @@ def profiled_step(trace: Trace, step: str) -> ProfiledStep:
         step=step,
         step_time=float((last.max() if is_open else end) - first),
         is_open=is_open,
-        kind=_with_optimizer(trace, mine),
+        kind=_kinds_with_optimizer(trace, mine),
         collective=trace.collective[mine],
         start=start - first,
         end=np.maximum(last, start) - first,
@@ -166,8 +165,8 @@ def profiled_step(trace: Trace, step: str) -> ProfiledStep:
     )
 
 
-def _with_optimizer(trace: Trace, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """Classes, where all computation within an annotation of the optimizer is the optimizer's."""
+def _kinds_with_optimizer(trace: Trace, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """Classes of kernels, where all computation within an annotation of the optimizer belongs to the optimizer."""
     kind, start = trace.kind[mine].copy(), trace.start[mine]
     for one in trace.annotations:
         if one.on_device and OPTIMIZER_STEP.match(one.name):
@@ -177,7 +176,7 @@ def _with_optimizer(trace: Trace, mine: np.ndarray[tuple[int], np.dtype[np.bool_
 
 
 def passes_of(trace: Trace, step: str, rank: int) -> MeasuredRank | None:
-    """The passes that annotations of the accelerator mark in a step; None where there are not both directions."""
+    """The passes that annotations of the accelerator mark in a step; None unless both directions are marked."""
     begin, end, _ = steps_of(trace)[step]
     found = [
         (named, one)
@@ -206,7 +205,7 @@ Row = tuple[int, int, int, float, float]
 
 
 def _rows(found: Sequence[tuple[re.Match[str], Annotation]]) -> list[Row]:
-    """One for every pass: an annotation that names its micro-batch spans all streams that have it."""
+    """One row for every pass: an annotation that names its micro-batch spans all streams that have it."""
     numbered: dict[tuple[int, int, int], tuple[float, float]] = {}
     others: dict[str, list[Row]] = {}
     for named, one in found:
@@ -228,14 +227,14 @@ CONFIG_NAME: Final = "config.json"
 NAME: Final = re.compile(r"pp_rank_(\d{1,5})\.json(?:\.gz)?")
 PRIMUS_KINDS: Final = {"fwd": FORWARD, "bwd": BACKWARD, "wgrad": WEIGHT_GRADIENT}
 COUNTS: Final = (("pp_size",), ("vp_size", "vpp_size"), ("num_mbs", "micro_batches"))
-"""Keys of config.json that count ranks, chunks and micro-batches; the second ones are older."""
+"""Keys of config.json for the numbers of ranks, chunks and micro-batches; the second ones are older."""
 MOST_COUNT: Final = 1_000_000
 GIB: Final = 1024**3
 MILLISECOND: Final = 1e-3
 
 
 def ranks_of(path: Path, text: str) -> dict[str, MeasuredRank]:
-    """The iterations of one rank, which the name of its file has, by their number. Raises ``InputError``."""
+    """The iterations of the rank in the file's name, by their number. Raises ``InputError``."""
     name, found = printable(path.name), NAME.fullmatch(path.name)
     if found is None or int(found[1]) > MOST_RANK:
         raise CONFIG.wrong(
@@ -251,7 +250,7 @@ def ranks_of(path: Path, text: str) -> dict[str, MeasuredRank]:
 
 
 def layout_of(folder: Path) -> Layout | None:
-    """That of ``config.json`` in the folder of the dump; None where there is none. Raises ``InputError``."""
+    """The layout in ``config.json`` in the folder of the dump; None if there is none. Raises ``InputError``."""
     path = folder / CONFIG_NAME
     if not path.is_file():
         return None
@@ -300,7 +299,7 @@ def _passes(iteration: Mapping[str, Any], name: str, kind: int, label: str) -> t
 
 
 def _numbers(iteration: Mapping[str, Any], key: str, label: str) -> np.ndarray[Any, Any]:
-    """A list of numbers; weight gradients may be left out."""
+    """A list of numbers; weight gradients are optional."""
     values = iteration.get(key, [] if key.startswith("wgrad") else None)
     if not isinstance(values, list):
         raise CONFIG.wrong(f"{label} has no list {key}", "give the files as Primus wrote them")
@@ -311,7 +310,7 @@ def _numbers(iteration: Mapping[str, Any], key: str, label: str) -> np.ndarray[A
 
 
 def _whole(iteration: Mapping[str, Any], key: str, length: int, label: str) -> Ints:
-    """A list of counts, or what stands for numbers that are not given."""
+    """A list of counts, or ``NOT_GIVEN`` for each if the file has no numbers."""
     values = iteration.get(key) or []
     if not values:
         return np.full(length, NOT_GIVEN)

@@ -1,14 +1,12 @@
-"""What a file says of one rank of a measured step, before ranks are put together.
+"""What a file says of one rank of a measured step, and how ranks are combined.
 
-Clocks of ranks: the least shifts with which no pass starts before what it needs has ended.
+``clock_shifts`` puts the clocks of ranks together: the smallest shifts for which no pass starts before its input is
+ready. ``Layout`` says how a pipeline orders its passes, and numbers the passes of files that do not.
 
-How a pipeline lays out its passes, and the numbers of passes that a file does not number.
-
-Passes as a table that anybody can write: a CSV with a row for every pass.
-
-Columns: ``rank``, ``kind`` (F forward pass, B input gradient, W weight gradient, BW both gradients in one piece),
-``chunk`` (which of the rank's chunks; 0 where the column is left out), ``microbatch``, ``start_s`` and ``end_s``; and
-``step``, where the table has several steps. All numbers count from 0. Lines that begin with # are comments.
+A table of passes is a CSV with a row for every pass. Its columns are ``rank``, ``kind`` (F forward pass, B input
+gradient, W weight gradient, BW both gradients in one piece), ``chunk`` (within the rank; optional, default 0),
+``microbatch``, ``start_s`` and ``end_s``; and ``step`` for several steps. All numbers count from 0. Lines that begin
+with # are comments.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from shardplan.simulation.pieces import BACKWARD, FORWARD, INPUT_GRADIENT, KINDS
 from shardplan.simulation.plan import SimulatedPlan, pipeline_of
 
 NOT_GIVEN: Final = -1
-"""A chunk or a micro-batch that the file does not name."""
+"""Stands for a chunk or a micro-batch that the file does not name."""
 RULE: Final = "a measured step has every pass of every rank once, with its start and end"
 GROUPS: Final = {
     "forward passes": (FORWARD,),
@@ -38,10 +36,10 @@ GROUPS: Final = {
 }
 """Kinds that a file counts together."""
 MOST_PASSES: Final = 4_000_000
-"""Passes of one step."""
+"""Most passes of one step."""
 MOST_RANK: Final = 65_535
 MOST_TIME: Final = 1e9
-"""Seconds; a trace whose clock counts from 1970 is shifted before."""
+"""Largest time. [s] A trace whose clock counts from 1970 is shifted first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,21 +48,21 @@ class MeasuredRank:
 
     rank: int
     label: str
-    """What errors call the rank: its number and its file."""
+    """Name of the rank in errors: its number and its file."""
     kind: Ints
     """Position in ``KINDS`` of :mod:`shardplan.simulation.pieces`."""
     chunk: Ints
     microbatch: Ints
     start: Seconds
-    """By the clock of the rank. [s]"""
+    """Start on the clock of the rank. [s]"""
     end: Seconds
     total_time: float | None = None
-    """The whole pipeline call of the framework, where the file has it. [s]"""
+    """The whole pipeline call of the framework, if the file has it. [s]"""
     memory_bytes: float | None = None
-    """Peak memory, where the file has it. [bytes]"""
+    """Peak memory, if the file has it. [bytes]"""
 
     def checked(self) -> MeasuredRank:
-        """Itself. Raises ``InputError`` where a pass ends before it starts, or has no time."""
+        """The same rank. Raises ``InputError`` if a pass ends before it starts, or has no time."""
         for number, (start, end) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
             if not (abs(start) <= MOST_TIME and abs(end) <= MOST_TIME):
                 raise wrong(f"{self.label}, pass {number}: the time is not between -{MOST_TIME:g} and {MOST_TIME:g} s")
@@ -79,7 +77,7 @@ class MeasuredRank:
 
 
 def with_split_gradients(kind: Ints, chunk: Ints, microbatch: Ints) -> Ints:
-    """``kind``, where a backward pass without a weight gradient of its own is both gradients in one piece."""
+    """``kind``, where a backward pass without a separate weight gradient becomes both gradients in one piece."""
     weights = kind == WEIGHT_GRADIENT
     backward = np.isin(kind, GROUPS["backward passes"])
     if not weights.any():
@@ -90,19 +88,19 @@ def with_split_gradients(kind: Ints, chunk: Ints, microbatch: Ints) -> Ints:
 
 
 def wrong(why: str, fix: str = "measure the step again, or give another one with --step") -> InputError:
-    """A measured step that cannot be read."""
+    """The error for a measured step that cannot be read."""
     return InputError(why, rule=RULE, hint=fix)
 
 
 RESOLUTION: Final = 2e-6
-"""Seconds by which two times of one clock may be wrong together: CUDA events have about half a microsecond."""
+"""Error of the difference of two times of one clock: CUDA events have about half a microsecond. [s]"""
 
 
 def clock_shifts(pieces: Pieces, start: Seconds, end: Seconds) -> Seconds | None:
-    r"""Seconds to add to the times of every rank; None where no shift keeps the order of cause and effect.
+    r"""Seconds to add to the times of every rank; None if no shift puts every pass after its input.
 
-    A pass on rank j that needs one of rank i asks for :math:`o_j \ge o_i + e_i - s_j`. The shifts are the least ones
-    that are not negative and keep all of these: 0 where the times are in order as they are.
+    A pass on rank j that needs one of rank i asks for :math:`o_j \ge o_i + e_i - s_j`. The shifts are the smallest
+    non-negative ones that satisfy all of these: 0 if the times are in order as they are.
     """
     num_ranks = len(pieces.rank_names)
     least = np.full((num_ranks, num_ranks), -np.inf)
@@ -131,22 +129,22 @@ class Layout:
     schedule: Schedule
     at: Pipeline
     source: str
-    """Where this is from: a plan, or a file next to the measurement."""
+    """Where the layout is from: a plan, or a file next to the measurement."""
 
     @classmethod
     def usual(cls, num_ranks: int, vp: int, num_microbatches: int, source: str) -> Layout:
-        """That of a framework which names no schedule: 1F1B, interleaved where ranks have several chunks."""
+        """The layout of a framework that names no schedule: 1F1B, or interleaved if ranks have several chunks."""
         name = "interleaved" if vp > 1 else "1f1b"
         at = Pipeline(pp=num_ranks, vp=vp, num_microbatches=num_microbatches, group_size=num_ranks)
         return cls(schedule=load_any_schedule(name), at=at, source=source)
 
     @classmethod
     def of_plan(cls, simulated: SimulatedPlan) -> Layout:
-        """That of a plan."""
+        """The layout of a plan."""
         return cls(schedule=simulated.schedule, at=pipeline_of(simulated.priced), source="the plan")
 
     def check(self, num_ranks: int, vp: int, num_microbatches: int) -> None:
-        """Refuses a measured step of other counts, and a schedule with copies. Raises ``InputError``."""
+        """Refuses a measured step with other counts, and a schedule with copies. Raises ``InputError``."""
         if self.schedule.parameter_copies > 1:
             raise wrong(
                 f"schedule {self.schedule.name} has two copies of every stage, and a measured step is read with one",
@@ -161,7 +159,7 @@ class Layout:
                 )
 
     def stages(self) -> list[dict[int, int]]:
-        """For every rank, the place in the model of each of its chunks."""
+        """For every rank, the position in the model of each of its chunks."""
         held: list[dict[int, int]] = [{} for _ in range(int(self.at.pp))]
         path = self.schedule.path(int(self.at.pp), int(self.at.vp), int(self.at.num_microbatches), 0)
         for position, place in enumerate(path):
@@ -169,14 +167,14 @@ class Layout:
         return held
 
     def order(self) -> Orders:
-        """The order of the schedule, for equal stages where it depends on times."""
+        """The order of the schedule; if it depends on times, that for equal stages."""
         one = np.ones(int(self.at.pp) * int(self.at.vp))
         return self.schedule.order(
             self.at, ChunkTimes(forward=one, input_gradient=one, weight_gradient=one, transfer=np.zeros(len(one)))
         )
 
     def numbered(self, ranks: list[MeasuredRank]) -> list[MeasuredRank]:
-        """``ranks``, where the n-th pass of a kind is the n-th of the schedule on that rank. Raises ``InputError``."""
+        """``ranks`` with numbered passes: the n-th of a kind is the schedule's n-th. Raises ``InputError``."""
         return [_numbered(one, order, self.source) for one, order in zip(ranks, self.order(), strict=True)]
 
 
@@ -211,13 +209,13 @@ Row = tuple[int, int, int, int, int, float, float]
 
 
 def is_table(text: str) -> bool:
-    """Whether the beginning of a file is that of such a table: its first line that is no comment."""
+    """Whether a text begins like a table of passes: decided by its first line that is no comment."""
     header = next((line for line in text.splitlines() if line.strip() and not line.startswith(COMMENT)), "")
     return {"rank", "kind"} <= {name.strip() for name in header.split(",")}
 
 
 def ranks_of(text: str, label: str) -> dict[str, list[MeasuredRank]]:
-    """The ranks of every step, steps by their number. Raises ``InputError``."""
+    """The ranks of every step, by the step's number. Raises ``InputError``."""
     numbered = enumerate(csv_rows(text, label, FILE), start=1)
     (_, first), *lines = [each for each in numbered if each[1] and not each[1][0].startswith(COMMENT)] or [(1, [""])]
     given = [name.strip() for name in first]

@@ -1,15 +1,13 @@
-"""Traces of the PyTorch profiler (Kineto): what the accelerator did, and the annotations of steps and passes.
+"""Reads traces of the PyTorch profiler (Kineto): what the accelerator did, and the annotations of steps and passes.
 
 A trace is a JSON object, plain or compressed with gzip. Read are ``distributedInfo`` (``rank``, ``world_size``),
 ``baseTimeNanoseconds`` and, of ``traceEvents``, the complete events (``ph`` X, with ``ts`` and ``dur`` in microseconds)
 of the categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset``, and the annotations ``gpu_user_annotation`` and
-``user_annotation``. It is read as a stream: only times, names and classes of these events stay in memory.
-Format: ``torch.profiler``, ``export_chrome_trace``, PyTorch 2.11.
+``user_annotation``. Format: ``torch.profiler``, ``export_chrome_trace``, PyTorch 2.11.
 
-A large JSON object, read one value at a time.
-
-The C decoder of the standard library reads every value; only the object around them, and the items of one list in it,
-are read piece by piece. A trace of a gigabyte then needs the memory of one piece.
+The file is read as a stream. The C decoder of the standard library decodes every value; only the object around them,
+and the items of one list in it, are read piece by piece, so a trace of a gigabyte needs the memory of one piece. Only
+times, names and classes of the events above are kept.
 """
 
 from __future__ import annotations
@@ -34,24 +32,24 @@ from shardplan.simulation.pieces import Ints
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 COMMA: Final = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 OF_NUMBERS: Final = re.compile(r"[-+.\deE]*")
-"""What may go on with a number at the end of a piece."""
+"""Characters that may continue a number at the end of a piece."""
 MOST_LENGTH: Final = 64 * 1024 * 1024
-"""Characters of one value."""
+"""Most characters of one value."""
 
 
 class JsonObject:
-    """An object whose members are read in their order."""
+    """A JSON object whose members are read in their order."""
 
     def __init__(self, pieces: Iterator[str], label: str, rule: str) -> None:
-        """``pieces``: the text; ``label``: what errors call it."""
+        """``pieces`` is the text; ``label`` names it in errors."""
         self._pieces, self._label, self._rule = pieces, label, rule
         self._text, self._at, self._before = "", 0, 0
         self._decoder = json.JSONDecoder()
 
     def members(self, streamed: str) -> Iterator[tuple[str, object]]:
-        """Name and value of every member; of the list called ``streamed``, one pair for each item.
+        """Name and value of every member; for the list called ``streamed``, one pair for each item.
 
-        Raises ``InputError`` where the text ends early or is not a JSON object.
+        Raises ``InputError`` if the text ends early or is not a JSON object.
         """
         self._expect("{")
         if self._next() == "}":
@@ -83,7 +81,7 @@ class JsonObject:
             self._expect(",")
 
     def _objects(self) -> Iterator[object]:
-        """The next items, as long as they are objects that are whole: the rest of an item is read by ``_value``."""
+        """The next complete items; ``_value`` reads an item that continues in the next piece."""
         while (comma := COMMA.match(self._text, self._at)) is not None:
             try:
                 value, end = self._decoder.raw_decode(self._text, comma.end())
@@ -112,7 +110,7 @@ class JsonObject:
         self._at += 1
 
     def _value(self) -> object:
-        """The next value; more text is read until it is whole."""
+        """The next value; more text is read until it is complete."""
         self._next()
         while True:
             try:
@@ -157,10 +155,10 @@ SOURCE: Final = "trace of the PyTorch profiler"
 RULE: Final = "a trace of the PyTorch profiler is a JSON object with the list traceEvents, plain or in gzip"
 FILE: Final = FileKind("the trace", 16 * 1024**3, RULE)
 MOST_EVENTS: Final = 50_000_000
-"""Events of an accelerator, of 20 bytes each."""
+"""Most events of an accelerator, of 20 bytes each."""
 MOST_ANNOTATIONS: Final = 2_000_000
 MOST_TIME: Final = 1e16
-"""Microseconds; those of traces may count from 1970."""
+"""Largest time. [µs] Times of traces may count from 1970."""
 EVENTS: Final = "traceEvents"
 ON_DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 DEVICE_ANNOTATION: Final = "gpu_user_annotation"
@@ -174,7 +172,7 @@ class Annotation:
 
     name: str
     start: float
-    """By the clock of the trace. [s]"""
+    """Start on the clock of the trace. [s]"""
     end: float
     on_device: bool
     """Whether it spans kernels; otherwise it spans the code that launches them."""
@@ -188,15 +186,15 @@ class Trace:
     label: str
     rank: int
     world_size: int | None
-    """Ranks of the run, where the trace says it."""
+    """Ranks of the run, if the trace says it."""
     base_ns: int
-    """What the times count from. [ns]"""
+    """Origin of the times. [ns]"""
     kind: Ints
     """Class of every kernel, copy and fill: position in ``CLASSES``."""
     collective: Ints
     """Position in ``collectives``, or -1."""
     start: Seconds
-    """By the clock of the trace. [s]"""
+    """Start on the clock of the trace. [s]"""
     end: Seconds
     collectives: tuple[tuple[str, str], ...]
     """Dimension and collective."""
@@ -204,7 +202,7 @@ class Trace:
 
 
 def read_trace(path: Path, rank: int) -> Trace:
-    """The trace in the file at ``path``; ``rank``: where it names none. Raises InputError."""
+    """The trace in the file at ``path``; ``rank`` is used if the file names none. Raises InputError."""
     label = printable(path.name)
     reading = _Reading(label)
     for name, value in JsonObject(read_pieces(path, FILE), label, RULE).members(EVENTS):
@@ -235,7 +233,7 @@ class _Reading:
         self.devices: set[str] = set()
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Keeps what is read of one event."""
+        """Stores the data of one event."""
         self.number += 1
         category = event.get("cat")
         if event.get("ph") != "X" or not isinstance(category, str):
@@ -278,7 +276,7 @@ class _Reading:
         )
 
     def _times(self, event: Mapping[str, Any]) -> tuple[float, float]:
-        """Start and duration. [us]"""
+        """Start and duration. [µs]"""
         start, duration = event.get("ts"), event.get("dur")
         for name, value, least in (("ts", start, -MOST_TIME), ("dur", duration, 0.0)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_TIME:
@@ -290,7 +288,7 @@ class _Reading:
         return float(start or 0), float(duration or 0)
 
     def trace(self, rank: int) -> Trace:
-        """What was read. Raises InputError where nothing is."""
+        """The trace that was read. Raises InputError if it is empty."""
         if not self.number:
             raise FILE.wrong(f"{self.label} has no events in traceEvents", "give the file as the profiler wrote it")
         if not self.starts:

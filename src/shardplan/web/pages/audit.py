@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.audit import change_texts, what_runs
+from shardplan.answers.audit import assumed_texts, change_texts, read_parts, what_runs
 from shardplan.answers.document import AnswerDocument
 from shardplan.answers.sections import observed_part
 from shardplan.base.errors import InputError
@@ -25,7 +26,7 @@ from shardplan.reports.truth import truth_of
 from shardplan.web.decisions import shown as shown_document
 from shardplan.web.json.asking import alone
 from shardplan.web.pages import AUDIT as VIEW
-from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.pages.rendering import fragment, markup_of, page, shown_parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
@@ -155,8 +156,7 @@ FIELDS: Final = {"model": "audit_model", "num_accelerators": "audit_gpus", "clus
 def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, Any]:
     """All of it. ``folder``: where the script was read, which no text names."""
     reading, put = audit.reading, audit.put
-    assumed = {**put.assumed, **reading.assumed}
-    facts, question = reading.facts.items(), put.question
+    read, question = read_parts(audit), put.question
     estimate = None if question is None else audit.estimate
     return {
         "framework": f"{reading.framework} {reading.version}".strip(),
@@ -171,11 +171,8 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "truth": None if estimate is None or question is None else truth_shown(truth_of(question, estimate)),
         "improvements": [(each, change_texts(each)) for each in audit.improvements],
         "observed": [(part.note, markup_of(part.blocks)) for part in map(observed_part, audit.observed)],
-        "places": [(_words(key), field_text(each.value), each.why) for key, each in facts if each.origin != "assumed"],
-        "assumed": [(_words(key), field_text(value), why) for key, (value, why) in assumed.items()],
-        "assumptions": put.assumptions,
-        "notes": [text.replace(f"{folder}/", "") for text in reading.notes],
-        "not_understood": reading.not_understood,
+        "read": [(each, Markup(html.replace(f"{folder}/", ""))) for each, html in shown_parts(read)],  # noqa: S704
+        "assumptions": assumed_texts(audit),
     }
 
 

@@ -6,7 +6,7 @@ path of a proxy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -17,7 +17,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from shardplan.answers.document import Block
+from shardplan.answers.document import Block, Part
 from shardplan.answers.plans import band_text
 from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import described
@@ -124,7 +124,12 @@ async def parts(request: Request, **functions: Callable[[Request], Awaitable[Res
 
 def markup_of(blocks: Sequence[Block], address: Address | None = None) -> Markup:
     """Blocks of a document for a template. ``address``: of the rows of tables."""
-    return Markup(blocks_html(blocks, address))  # noqa: S704  # every text in it is escaped
+    return Markup(blocks_html(blocks, address and (lambda row: relative(address(row)))))  # noqa: S704  # every text in it is escaped
+
+
+def shown_parts(parts: Iterable[Part], address: Address | None = None) -> list[tuple[Part, Markup]]:
+    """Parts of a document with their HTML, but for those that a page does not show."""
+    return [(each, html) for each in parts if (html := markup_of(each.blocks, address))]
 
 
 def _markup(response: Response) -> Markup:

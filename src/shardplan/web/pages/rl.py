@@ -25,12 +25,11 @@ from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.reports.texts.answer import longer_or_shorter
 from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.programs import FRAMEWORKS, backends
 from shardplan.rl.question import RlQuestion
-from shardplan.rl.search import RlPlan
+from shardplan.rl.search import Move, RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
 from shardplan.web.decisions import Shown, listed, shown
@@ -264,8 +263,16 @@ def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     document = found.document()
     best = found.best
     link = "" if best is None else trainer_address(asked.question, best)
-    more = {"tiles": [] if best is None else tiles_of(best), "moves": [*_moves(asked, found)], "link": link}
-    return {**shown(document), "title": document.head[0].words, "subject": document.head[1:], **more}
+    more = {"tiles": [] if best is None else tiles_of(best), "link": link}
+
+    def address(row: Any) -> str:
+        """The page of a split next to the best one."""
+        if not isinstance(row, Move):
+            return ""
+        values = {**asked.values, "generating": str(row.num_rollout), "sizes": ""}
+        return PageRlQuestion(question=asked.question.with_values(gpus=str(row.num_train)), values=values).address()
+
+    return {**shown(document, address), "title": document.head[0].words, "subject": document.head[1:], **more}
 
 
 def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
@@ -282,17 +289,6 @@ def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
         ]
     rate = ("Throughput", short_count(plan.tokens_per_second), "tokens per second")
     return [("Step", format_time(plan.step_time), span), rate, *pools]
-
-
-def _moves(asked: PageRlQuestion, found: RlAnswer) -> Iterator[tuple[str, str, str, str]]:
-    """A node moved to the other pool, each way: the split, its step, the change and the page of it."""
-    before = found.plans[0].step_time
-    for move in found.moves:
-        question = asked.question.with_values(gpus=str(move.num_train))
-        values = {**asked.values, "generating": str(move.num_rollout), "sizes": ""}
-        split = f"{move.num_train:,} + {move.num_rollout:,}"
-        there = PageRlQuestion(question=question, values=values).address()
-        yield split, format_time(move.step_time), longer_or_shorter(before, move.step_time), there
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:

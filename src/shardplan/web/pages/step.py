@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,14 +12,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from shardplan.base.errors import ShardplanError
+from shardplan.answers.document import AnswerDocument
+from shardplan.answers.step import operators_table, roofline_table, schedules_document
+from shardplan.answers.timeline import stages_part
 from shardplan.base.fields import dataclass
-from shardplan.base.units import format_bytes, format_rate, format_time
+from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
 from shardplan.estimation.ranks import layout_of
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
-from shardplan.planner.stopping import SearchStopped, Stop, check
+from shardplan.planner.stopping import Stop, check
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
@@ -28,13 +29,15 @@ from shardplan.reports.timeline.picture import timeline_svg
 from shardplan.reports.timeline.trace import trace_text
 from shardplan.reports.truth import truth_of
 from shardplan.simulation.plan import SimulatedPlan, simulate_plan, timeline_of
+from shardplan.simulation.schedules import compared_schedules
 from shardplan.simulation.timeline import StepTimeline
 from shardplan.web.answered import PageAnswer
+from shardplan.web.decisions import shown as shown_document
 from shardplan.web.figures import layout_figure, operators_figure, roofline_figure
 from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.rendering import fragment, page, parts
+from shardplan.web.pages.rendering import fragment, markup_of, page, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
 from shardplan.web.verdict import truth_shown
@@ -77,28 +80,11 @@ def step_texts(shown: Simulated) -> dict[str, Any]:
         "subject": timeline.subject,
         "summary": summary(timeline),
         "timeline": Markup(timeline_body(timeline, has_layer=False)),  # noqa: S704  # our own, and its texts are JSON
-        "peaks": [
-            (name, format_bytes(trace.peak_bytes), format_time(trace.peak_time), format_bytes(trace.baseline_bytes))
-            for name, trace in zip(timeline.rank_names, timeline.memory, strict=True)
-        ],
+        "memory": markup_of(stages_part(step.step, timeline).blocks),
         "operators_figure": operators_figure(timeline.drawn_layer),
-        "operators": [
-            (_words(each.name), each.direction, format_time(each.time), format_time(each.exposed_time), each.bound)
-            for each in timeline.drawn_layer
-        ],
+        "operators": markup_of([operators_table(timeline.drawn_layer)]),
         "roofline_figure": roofline_figure(roofline),
-        "roofline": [
-            (
-                _words(each.name),
-                each.kind,
-                f"{each.intensity:,.3g}" if each.intensity < 10 else f"{each.intensity:,.0f}",
-                format_rate(each.rate, "FLOP"),
-                percent(each.rate / roofline.peak),
-                format_rate(each.bandwidth),
-                percent(each.bandwidth / roofline.memory_bandwidth),
-            )
-            for each in roofline.points
-        ],
+        "roofline": markup_of([roofline_table(roofline)]),
         "layout": layout_figure(layout_of(step.priced.question, estimate)),
     }
 
@@ -113,60 +99,10 @@ def _bubble(step: SimulatedPlan, estimate: Estimate) -> str:
     return f"Pipeline bubble: stage {step.step.busiest}, the slowest, waits {waits}{told}."
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-VIRTUAL: Final = (None, 2, 1)
-"""Virtual stages that a schedule is tried with: those of the plan, two, one."""
-
-
-def schedule_rows(found: PageAnswer, plan: Plan, stop: Stop) -> dict[str, Any]:
-    """The plan under every schedule that can run it, with as many virtual stages as that one takes."""
-    rows, refused = [], []
-    for name in list_all_schedules() if plan.pp > 1 else ():
-        made, why = _under(found, plan, name, stop)
-        if made is None:
-            refused.append((name, why))
-        else:
-            rows.append(_row(made, name, plan))
-    rows.sort(key=lambda each: each["time"])
-    fastest = rows[0]["time"] if rows else 0.0
-    for row in rows:
-        row["more"] = "" if row["time"] == fastest else f"+{100 * (row['time'] / fastest - 1):.1f} %"
-        row["share"] = row["time"] / max(each["time"] for each in rows)
-    return {"rows": rows, "refused": refused, "pp": plan.pp}
-
-
-def _under(found: PageAnswer, plan: Plan, name: str, stop: Stop) -> tuple[Simulated | None, str]:
-    """The plan under a schedule, or why there is none."""
-    why = ""
-    for vp in dict.fromkeys(plan.vp if each is None else each for each in VIRTUAL):
-        layers = plan.stage_layers if vp == plan.vp else None
-        try:
-            return simulated_plan(found, replace(plan, vp=vp, stage_layers=layers, schedule=None), name, stop), ""
-        except SearchStopped:
-            raise
-        except ShardplanError as error:
-            why = why or error.message
-    return None, why
-
-
-def _row(made: Simulated, name: str, plan: Plan) -> dict[str, Any]:
-    step, peak = made.simulated, max(trace.peak_bytes for trace in made.timeline.memory)
-    usable = made.estimate.usable_memory_bytes
-    return {
-        "name": name,
-        "title": step.schedule.title,
-        "is_own": name == plan.effective_schedule,
-        "vp": step.plan.vp,
-        "time": step.step_time,
-        "step": format_time(step.step_time),
-        "bubble": percent(step.bubble_rate),
-        "flight": max(rank.peak_in_flight for rank in step.step.ranks),
-        "memory": format_bytes(peak),
-        "fits": "yes" if peak <= usable else f"no, by {format_bytes(peak - usable)}",
-    }
+def under_schedules(found: PageAnswer, plan: Plan, stop: Stop) -> AnswerDocument:
+    """The plan under every schedule that can run it."""
+    simulate = partial(simulate_plan, found.put.question, between=lambda: check(stop))
+    return schedules_document(compared_schedules(plan, simulate))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,8 +188,8 @@ async def the_answer(request: Request) -> HTMLResponse:
 async def schedules(request: Request) -> HTMLResponse:
     """The plan under every schedule that can run it."""
     seen = await SeenStep.of(request)
-    rows = await worked(request, seen, "schedules", schedule_rows)
-    return fragment(request, "step_schedules.html", **rows)
+    document = await worked(request, seen, "schedules", under_schedules)
+    return fragment(request, "step_schedules.html", **shown_document(document))
 
 
 def written(

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from shardplan.answers.known_runs import TIERS, groups_table, run_document, runs_table
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass
-from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.estimation.evidence import NearRun
-from shardplan.inputs.readers.causes import Subject
-from shardplan.reports.accuracy.known_runs import KnownRun, Quantity, RunAccount
-from shardplan.reports.texts.answer import near_words, signed_percent
-from shardplan.reports.texts.plan import plan_words
+from shardplan.reports.accuracy.known_runs import KnownRun, Quantity
+from shardplan.web.decisions import shown as shown_document
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
-from shardplan.web.pages.rendering import fragment, is_in_page, page
-from shardplan.web.panels import shown_plan
+from shardplan.web.pages.rendering import fragment, is_in_page, markup_of, page
 from shardplan.web.state import BOTH, PageQuestion, given_in
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
@@ -130,8 +125,6 @@ async def answer(request: Request) -> HTMLResponse:
     asked = await TrustQuestion.of(request)
     near, is_sought = await _near(request, asked)
     shown = await answered(request, lambda _cancelled: _shown(asked, near))
-    for row in (*shown["rows"], *shown["near"]):
-        row["address"] = asked.address(run=row["id"])
     return fragment(
         request,
         "trust_answer.html",
@@ -173,31 +166,21 @@ def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     groups = errors_by_facet(runs, quantity, asked.by)
     distances = {one.id: one.distance for one in near}
     nearest = sorted((one for one in known_runs() if one.run.id in distances), key=lambda one: distances[one.run.id])
+    measured = [one for one in nearest if one.ratio(quantity) is not None]
     rows = furthest_off(runs, quantity)[: MANY if asked.is_whole else FEW]
+
+    def address(one: KnownRun) -> str:
+        return asked.address(run=one.run.id)
+
     return {
         "num_runs": len(runs),
         "figure": trust_figure(runs, quantity, asked.run, distances, as_ratio=asked.drawn == "ratio"),
-        "groups": groups,
+        "groups": markup_of([groups_table(groups, quantity, FACETS[asked.by].lower())]),
         "whole": groups[-1],
-        "rows": [_row(one, quantity, distances) for one in rows],
-        "near": [_row(one, quantity, distances) for one in nearest if one.ratio(quantity) is not None],
-        "account": _account(asked.run) if asked.run else None,
-    }
-
-
-def _row(one: Any, quantity: Any, distances: Mapping[str, float]) -> dict[str, Any]:
-    """A run as texts. ``distances``: from the question, of the nearest runs."""
-    run, text = one.run, format_bytes if quantity == "peak_memory" else format_time
-    is_verdict = quantity == "fits"
-    return {
-        "id": run.id,
-        "distance": near_words(distances[run.id]) if run.id in distances else "",
-        "model": run.model.removeprefix("models/").removesuffix(".json"),
-        "where": f"{run.num_accelerators:,} x {run.accelerator}",
-        "measured": _ended(one) if is_verdict else text(one.measured(quantity)),
-        "predicted": _needs(math.exp(one.fits or 0.0)) if is_verdict else text(one.predicted(quantity)),
-        "error": _judged(is_right=one.is_right) if is_verdict else signed_percent(math.expm1(one.ratio(quantity))),
-        "is_off": not one.is_right if is_verdict else abs(one.ratio(quantity)) > math.log(1.25),
+        "num_rows": len(rows),
+        "rows": markup_of([runs_table(rows, quantity)], address),
+        "near": markup_of([runs_table(measured, quantity, distances)], address) if measured else "",
+        **(_account(asked.run) if asked.run else {"account": None}),
     }
 
 
@@ -205,14 +188,15 @@ async def run(request: Request) -> HTMLResponse:
     """One run in full."""
     asked = await TrustQuestion.of(request)
     account = await answered(request, lambda _cancelled: _account(asked.run), key=("run", asked.run))
-    return fragment(request, "trust_run.html", address=asked.address(), account=account)
+    return fragment(request, "trust_run.html", address=asked.address(), **account)
 
 
 def _account(run_id: str) -> dict[str, Any]:
-    """A run as texts. Raises UnknownNameError."""
+    """A run as a document. Raises UnknownNameError."""
     from shardplan.reports.accuracy.known_runs import account_of
 
-    return run_texts(account_of(run_id))
+    account = account_of(run_id)
+    return {"account": account, "document": shown_document(run_document(account))}
 
 
 ROUTES: Final = (
@@ -220,96 +204,3 @@ ROUTES: Final = (
     Route("/trust/answer", answer, methods=BOTH),
     Route("/trust/run", run, methods=BOTH),
 )
-
-TIERS: Final = {
-    "A": "all that matters is stated",
-    "A-": "one minor field is inferred",
-    "B": "a field that matters is missing",
-}
-SUBJECTS: Final[dict[Subject, str]] = {
-    "step_time": "Step time",
-    "peak_memory": "Peak memory",
-    "fits": "Predicted not to fit",
-    "false_fits": "Predicted to fit",
-}
-LINK: Final = re.compile(r"https?://[^\s;,)]+")
-
-
-def run_texts(account: RunAccount) -> dict[str, Any]:
-    """What the panel of a run shows."""
-    run, asked, estimate = account.known.run, account.prediction.asked, account.estimate
-    job, cluster = asked.question.job, asked.question.cluster
-    size = f"{job.global_batch_size:,} sequences of {job.sequence_length:,} tokens a step"
-    sizes = [f"{tier.name} of {tier.size:,}" if tier.size else tier.name for tier in cluster.tiers]
-    tiers = [f"{name} at {format_rate(tier.bandwidth)}" for name, tier in zip(sizes, cluster.tiers, strict=True)]
-    return {
-        "id": run.id,
-        "title": f"{asked.question.model.name} on {run.num_accelerators:,} x {run.accelerator}",
-        "facts": [
-            ("Origin", run.family),
-            ("Framework", run.framework or "not stated"),
-            ("Description", f"tier {run.tier}: {TIERS.get(run.tier, '')}"),
-            ("Model", f"{asked.question.model.name}, {format_count(asked.question.model.num_parameters)} parameters"),
-            ("Cluster", f"{cluster.name}: {', '.join(tiers)}"),
-            ("Job", f"{size}, {job.precision}, {job.optimizer}"),
-            ("Plan", ", ".join(plan_words(estimate))),
-        ],
-        "source": [(part, bool(LINK.fullmatch(part))) for part in re.split(f"({LINK.pattern})", run.source) if part],
-        "remarks": run.notes,
-        "compared": [*_compared(account)],
-        "band": _band(account),
-        "shown": shown_plan(estimate),
-        "causes": [(SUBJECTS[subject], cause.cause, cause.state) for subject, cause in account.causes],
-        "assumed": asked.assumed,
-        "ignored": asked.ignored,
-    }
-
-
-def _compared(account: RunAccount) -> Iterator[dict[str, str]]:
-    """Each quantity: measured, predicted without and with the run's team, errors."""
-    known, now = account.known, account.prediction
-    quantities: tuple[tuple[str, Quantity, float, Callable[[float], str]], ...] = (
-        ("Step time", "step_time", now.step_time, format_time),
-        ("Peak memory", "peak_memory", now.peak_memory_bytes, format_bytes),
-    )
-    for name, quantity, seen, text in quantities:
-        measured, unseen = known.measured(quantity), known.predicted(quantity)
-        if measured is not None:
-            yield {
-                "name": name,
-                "measured": text(measured),
-                "unseen": "-" if unseen is None else text(unseen),
-                "seen": text(seen),
-                "unseen_error": "" if unseen is None else signed_percent(unseen / measured - 1),
-                "seen_error": signed_percent(seen / measured - 1),
-            }
-    yield {
-        "name": "Fits",
-        "measured": _ended(known),
-        "unseen": "-" if known.fits is None else _needs(math.exp(known.fits)),
-        "seen": _needs(now.needed_memory_bytes / now.usable_memory_bytes),
-        "unseen_error": "" if known.fits is None else _judged(is_right=known.is_right),
-        "seen_error": _judged(is_right=now.fits == known.run.ran),
-    }
-
-
-def _band(account: RunAccount) -> str:
-    """The band of the step time, and on which side of its ends the measured time is; empty where there is none."""
-    measured, now = account.known.measured_step_time, account.prediction
-    if measured is None:
-        return ""
-    side = "inside" if now.step_time_p10 <= measured <= now.step_time_p90 else "outside"
-    return f"{format_time(now.step_time_p10)} to {format_time(now.step_time_p90)}: the measured time is {side}"
-
-
-def _ended(one: KnownRun) -> str:
-    return "ran" if one.run.ran else "ran out of memory"
-
-
-def _needs(share: float) -> str:
-    """Of the usable memory."""
-    return f"needs {100 * share:.0f} %"
-
-
-def _judged(*, is_right: bool) -> str:
-    return "right" if is_right else "wrong"

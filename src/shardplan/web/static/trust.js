@@ -1,5 +1,7 @@
 // A click on a point, or on a row, shows that run next to the figure.
 
+const LINKS = "td a[data-apply]";
+const named = (link) => new URL(link.href).searchParams.get("run");
 const place = () => document.getElementById("run-detail");
 
 function address(id) {
@@ -20,17 +22,17 @@ async function show(id) {
 }
 
 function mark(id) {
-  for (const each of document.querySelectorAll("a[data-run]")) {
-    if (each.dataset.run === id) each.setAttribute("aria-current", "true");
+  for (const each of document.querySelectorAll(LINKS)) {
+    if (named(each) === id) each.setAttribute("aria-current", "true");
     else each.removeAttribute("aria-current");
   }
 }
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-run]");
+  const link = event.target.closest(LINKS);
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  show(link.dataset.run);
+  show(named(link));
 });
 document.addEventListener("drawn", (event) => {
   if (event.target.id !== "trust-chart") return;
