@@ -1,4 +1,4 @@
-"""Frozen models that run forward beside the one that is trained: a reference, a teacher, a reward model."""
+"""Frozen models that run forward next to the trained one: a reference, a teacher, a reward model."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ ROLES: Final[Mapping[str, str]] = {
     "teacher": "logits of the same tokens, all or the top k (distillation, arXiv 1503.02531)",
     "reward": "a score for every sequence",
 }
-"""What a companion gives. A reference and a teacher read the vocabulary of the model."""
+"""Output of a companion. A reference and a teacher use the vocabulary of the model."""
 GivenModels = tuple[tuple[str, ModelConfig], ...]
-"""Models that are no built-in ones, by what a text calls them."""
+"""Models that are not built in, by the name in a text."""
 WANTED: Final = "none, or a comma list of ROLE=MODEL, such as reference=self or teacher=llama-3.1-70b:top-k=64"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """One of them."""
+    """One frozen model."""
 
     role: str
     model: str
     """Name of a model, the path of its ``config.json``, or ``self``."""
     top_k: int | None = None
-    """Logits that a teacher keeps of each token; None for all."""
+    """Logits of each token that a teacher keeps; None for all."""
 
     def config(self, model: ModelConfig, given: GivenModels = ()) -> ModelConfig:
-        """Its dimensions, beside ``model``: those ``given``, or a built-in model's; no file of a user is looked at.
+        """Its dimensions: those of the trained ``model``, ``given`` ones, or a built-in model's. No user file is read.
 
         Raises ``InputError``.
         """
@@ -44,7 +44,7 @@ class Companion:
 
 
 def as_text(companion: object) -> object:
-    """A mapping of roles to models as the text that stands for it; anything else as it is."""
+    """A mapping of roles to models as a text; anything else unchanged."""
     if not isinstance(companion, Mapping):
         return companion
     return ",".join(f"{role}={model}" for role, model in companion.items()) or NONE
@@ -52,7 +52,7 @@ def as_text(companion: object) -> object:
 
 @lru_cache(maxsize=256)
 def companions_of(text: str) -> tuple[Companion, ...]:
-    """Companions that a text names, one for a role. Raises ``InputError``."""
+    """Companions in a text, one for each role. Raises ``InputError``."""
     if text.strip().lower() in ("", NONE):
         return ()
     found = [_companion(part.strip(), text) for part in text.split(",")]
@@ -90,7 +90,7 @@ def _malformed(text: str) -> InputError:
 
 
 def check_companion(companion: Companion, config: ModelConfig, model: ModelConfig) -> None:
-    """Refuses one whose tokens are not those of the model. Raises ``InputError``."""
+    """Refuses a companion whose tokens are not those of the model. Raises ``InputError``."""
     wanted = model.vocab_size
     if companion.role != "reward" and config.vocab_size != wanted:
         raise InputError(

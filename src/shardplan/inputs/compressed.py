@@ -1,4 +1,4 @@
-"""Attention to a short window and to compressed keys (DeepSeek-V4), and streams in place of one residual.
+"""Attention to a short window and to compressed keys (DeepSeek-V4), and several streams instead of one residual.
 
 Both follow the modules of ``transformers`` (``models/deepseek_v4/modeling_deepseek_v4.py``). Symbols: :math:`h` hidden
 size, :math:`n` heads, :math:`d` head size, :math:`m` tokens of a compressed key, :math:`s` streams.
@@ -35,7 +35,7 @@ class CompressedAttention(MixerFacts):
     num_heads: int
     """Query heads."""
     head_dim: int
-    """Size of one head, of queries as of the keys that serve as values."""
+    """Size of one head, for queries and for the keys that also serve as values."""
     rope_head_dim: int
     """Channels of a head that are rotated."""
     q_lora_rank: int
@@ -43,11 +43,11 @@ class CompressedAttention(MixerFacts):
     o_lora_rank: int
     """Channels of one group between the two output projections."""
     o_groups: int
-    """Groups of heads that the first output projection keeps apart; divides ``num_heads``."""
+    """Groups of heads in the first output projection; divides ``num_heads``."""
     window: int
-    """Each query sees this many keys, itself included, as they are."""
+    """Number of uncompressed keys that each query sees, itself included."""
     compress_rate: int | None = None
-    """Tokens that make one compressed key; None: the window is all that a query sees."""
+    """Tokens of one compressed key; None if a query sees only the window."""
     index_topk: int | None = None
     """Compressed keys that the indexer selects per query; None: all of them."""
     index_num_heads: int = 0
@@ -82,7 +82,7 @@ class CompressedAttention(MixerFacts):
 
     @property
     def index_channels(self) -> int:
-        """The same for the keys of the indexer."""
+        """Channels of a token that are pooled to the keys of the indexer."""
         return 2 * self.index_head_dim
 
     def num_parameters(self, hidden_size: int) -> int:
@@ -117,5 +117,5 @@ def connection_parameters(hidden_size: int, streams: int) -> int:
 
 
 def collapse_parameters(hidden_size: int, streams: int) -> int:
-    r"""Parameters of the weights that make one stream of s behind the last layer: :math:`s (s h + 1) + 1`."""
+    r"""Parameters that combine s streams into one after the last layer: :math:`s (s h + 1) + 1`."""
     return streams * (streams * hidden_size + 1) + 1 if streams > 1 else 0

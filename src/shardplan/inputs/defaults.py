@@ -1,8 +1,8 @@
-r"""A job for any question: what a user leaves open, filled in and said.
+r"""A job for any question: fills in what a user leaves open, and says so.
 
 The batch is that of the model's maker, or one that grows with the accelerators. A maker's batch is published in tokens
-(``data/models/batches.csv``), and holds for pre-training: all weights are trained, and on many steps where the tokens
-of the run are given. Otherwise a step has
+(``data/models/batches.csv``), and is for pre-training: all weights are trained, for many steps if the tokens of the run
+are given. Otherwise a step has
 
 .. math:: T(N) = \max(\min(\max(T_0, 4096 N), T_1), 1024 N)
 
@@ -26,24 +26,25 @@ from shardplan.inputs.readers.names import MakersBatch, makers_batches, model_so
 LONGEST_SEQUENCE = 8192
 """Pre-training rarely uses longer sequences, even where the model allows them (Llama 3: 8192, arXiv 2407.21783)."""
 CHOICES = ("optimizer", "attention", "grad_dtype", "moment_dtype", "dropout")
-"""Fields of a job, besides the precision, that have a default of their own."""
+"""Fields of a job, other than the precision, that have their own default."""
 TOKENS_PER_STEP: Final = 2**22
 """Four million tokens, as for Llama 2 (arXiv 2307.09288, section 2)."""
 TOKENS_EACH: Final = 4096
-"""Tokens of a step for each accelerator, from which on a batch grows with them: judgement."""
+"""Tokens of a step for each accelerator, once a batch grows with them: judgement."""
 TOKENS_PER_LARGE_STEP: Final = 2**24
 """Sixteen million tokens, as for Llama 3 405B on 16,384 accelerators (arXiv 2407.21783, section 3.4)."""
 LEAST_TOKENS_EACH: Final = 1024
-"""What is left for each of these 16,384; more accelerators get as much."""
+"""Tokens for each of these 16,384; more accelerators get as many."""
 MOST_ABOVE_USUAL: Final = 2
-"""Factor on the usual batch up to which a batch follows the number of accelerators."""
+"""Largest factor on the usual batch by which a batch follows the number of accelerators."""
 LEAST_STEPS: Final = 1000
-"""Steps of the maker's batch from which a run is taken for pre-training: judgement, a tenth of what these take."""
+"""Fewest steps of the maker's batch for which a run counts as pre-training: judgement, a tenth of what these take."""
 LARGEST_REPLICA: Final = 16
-"""Accelerators that a replica may have to have, so that a batch is kept as it is: tensor, context and pipeline
-parallelism of 2 to 4 each."""
+"""Largest replica that may be needed for a batch to stay as it is: tensor, context and pipeline
+parallelism of 2 to 4 each. [accelerators]
+"""
 MOST_OFF: Final = 4 / 3
-"""Factor from the usual batch up to which a power of two of the count is taken rather than three of them."""
+"""Largest factor from the usual batch for which a power of two of the count is preferred to three of them."""
 
 
 def default_job(
@@ -57,9 +58,9 @@ def default_job(
     stated_elsewhere: Collection[str] = (),
     **fields: Any,
 ) -> tuple[Job, tuple[str, ...]]:
-    """The job with its gaps filled, and what was assumed as text. ``fields``: others of Job. Raises InputError.
+    """The job with its gaps filled, and assumptions as text. ``fields`` are other fields of Job. Raises InputError.
 
-    ``stated_elsewhere``: fields whose value the caller states, a framework's for instance.
+    ``stated_elsewhere``: fields whose value the caller states, for example from a framework.
     """
     check_kind("model", model, ModelConfig, hint="load_model gives one, by name or from a file")
     check_kind("cluster", cluster, Cluster, hint="load_cluster gives one, by name or from a file")
@@ -87,13 +88,13 @@ def default_job(
 
 
 def _widest_supported(accelerator: Accelerator) -> Precision:
-    """bf16, or what a part without it computes in."""
+    """bf16, or the format in which an accelerator without it computes."""
     choices: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
     return next((name for name in choices if name in accelerator.peak_flops), "bf16")
 
 
 def precisions_of(accelerator: Accelerator) -> tuple[str, ...]:
-    """The precisions of which the part computes every matrix product."""
+    """The precisions for which the accelerator computes every matrix product."""
     return tuple(
         name
         for name, recipe in PRECISIONS.items()
@@ -102,35 +103,35 @@ def precisions_of(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def default_sequence_length(model: ModelConfig) -> int:
-    """The longest sequence the model is made for; at most 8192 where it is chosen by the user of the model."""
+    """The longest sequence that the model is made for, but at most 8192 if the user of the model chooses it."""
     longest = model.max_position_embeddings
     return longest if model.patch is not None else min(longest, LONGEST_SEQUENCE)
 
 
 class UsualBatch(NamedTuple):
-    """A batch that nobody asked for, and where it comes from."""
+    """A default batch, and its origin."""
 
     num_sequences: int
     tokens: int
-    """Of a step."""
+    """Tokens of a step."""
     origin: str
 
     @property
     def assumption(self) -> str:
-        """What was assumed, as text."""
+        """The assumption as text."""
         return f"global batch {self.num_sequences:,} sequences ({self.tokens / 1e6:.3g} M tokens): {self.origin}"
 
 
 def with_usual_batch(job: Job, model: ModelConfig, num_accelerators: int) -> tuple[Job, str]:
-    """The job with its usual batch in place of its own, and what was assumed. Raises InputError."""
+    """The job with its usual batch instead of its own, and the assumption. Raises InputError."""
     found = usual_batch(model, job, num_accelerators)
     return replace(job, global_batch_size=found.num_sequences), found.assumption
 
 
 def usual_batch(model: ModelConfig, job: Job, num_accelerators: int) -> UsualBatch:
-    """That of the model's maker where it is published and the job pre-trains the model, else that of the count.
+    """The maker's batch if it is published and the job pre-trains the model, else that for the number of accelerators.
 
-    Of ``job`` the batch plays no part. Raises InputError.
+    The batch of ``job`` is ignored. Raises InputError.
     """
     is_whole = isinstance(num_accelerators, int) and not isinstance(num_accelerators, bool)
     if not is_whole or not 1 <= num_accelerators <= MOST_COUNT:
@@ -139,16 +140,16 @@ def usual_batch(model: ModelConfig, job: Job, num_accelerators: int) -> UsualBat
             rule="number of accelerators is a positive whole number",
             hint=f"give a whole number from 1 to {MOST_COUNT:,}",
         )
-    made = _makers(model, job)
+    made = _makers_batch(model, job)
     tokens = usual_tokens(num_accelerators) if made is None else made.tokens
     number = num_sequences(tokens, job.sequence_length, num_accelerators)
     total = number * job.sequence_length
-    origin = f"the usual one of {num_accelerators:,} accelerators" if made is None else _said(made, total)
+    origin = f"the usual one of {num_accelerators:,} accelerators" if made is None else _assumption_text(made, total)
     return UsualBatch(number, total, origin)
 
 
-def _makers(model: ModelConfig, job: Job) -> MakersBatch | None:
-    """The batch of a built-in model's maker, in pre-training; other dimensions under its name have none."""
+def _makers_batch(model: ModelConfig, job: Job) -> MakersBatch | None:
+    """The batch of a built-in model's maker, in pre-training; None for other dimensions under its name."""
     found, source = makers_batches().get(model.name), model_sources().get(model.name)
     if found is None or source is None or source.num_parameters != model.num_parameters:
         return None
@@ -156,46 +157,46 @@ def _makers(model: ModelConfig, job: Job) -> MakersBatch | None:
     return found if job.trains_all and is_long else None
 
 
-def _said(made: MakersBatch, tokens: int) -> str:
+def _assumption_text(made: MakersBatch, tokens: int) -> str:
     marked = f" ({made.mark})" if made.mark else ""
     return f"{'that' if tokens == made.tokens else 'near that'} of the model's maker, {made.source}{marked}"
 
 
 def usual_tokens(num_accelerators: int) -> int:
-    """Tokens of a step that this number of accelerators usually trains on."""
+    """Tokens of a step on which this number of accelerators usually trains."""
     growing = max(TOKENS_PER_STEP, TOKENS_EACH * num_accelerators)
     return max(min(growing, TOKENS_PER_LARGE_STEP), LEAST_TOKENS_EACH * num_accelerators)
 
 
 def num_sequences(tokens: int, sequence_length: int, num_accelerators: int) -> int:
-    r"""Sequences of about this number of tokens that suit the count of accelerators.
+    r"""Number of sequences with about this number of tokens that suits the number of accelerators.
 
-    Data parallelism divides the batch and the accelerators; with :math:`N = o 2^k` multiples of o leave it choices. So
-    the batch is the very one where it is such a multiple; else the power of two of o that is nearest, or three times
-    one where that is nearer and a multiple of N, or where no power of two is near. Where o alone is more than twice
-    the usual batch, it is that batch, which suits fewer accelerators.
+    Data parallelism divides the batch and the accelerators. With :math:`N = o 2^k`, multiples of o leave it choices. So
+    a batch that is such a multiple stays. Else it is the nearest power of two times o, or three times one if that is
+    nearer and a multiple of N, or if no power of two is near. If o alone is more than twice the usual batch, it is the
+    usual batch, which suits fewer accelerators.
     """
     odd, usual = num_accelerators // (num_accelerators & -num_accelerators), max(tokens / sequence_length, 1.0)
-    if _suits(usual, odd, num_accelerators):
+    if _leaves_choices(usual, odd, num_accelerators):
         return int(usual)
     unit = odd if odd <= MOST_ABOVE_USUAL * usual else 1
-    power, three = _nearest(usual, unit), _nearest(usual, 3 * unit)
-    is_needed = _off(power, usual) > MOST_OFF or three % num_accelerators == 0
-    return three if is_needed and _off(three, usual) < _off(power, usual) else power
+    power, three = _nearest_multiple(usual, unit), _nearest_multiple(usual, 3 * unit)
+    is_needed = _factor_between(power, usual) > MOST_OFF or three % num_accelerators == 0
+    return three if is_needed and _factor_between(three, usual) < _factor_between(power, usual) else power
 
 
-def _suits(usual: float, odd: int, num_accelerators: int) -> bool:
-    """Whether a batch leaves data parallelism choices as it is."""
+def _leaves_choices(usual: float, odd: int, num_accelerators: int) -> bool:
+    """Whether the unchanged batch leaves data parallelism choices."""
     whole = int(usual)
     needed = num_accelerators // math.gcd(whole, num_accelerators)
     return whole == usual and whole % odd == 0 and needed <= LARGEST_REPLICA
 
 
-def _nearest(usual: float, unit: int) -> int:
+def _nearest_multiple(usual: float, unit: int) -> int:
     """The power of two times ``unit`` that is nearest to a batch."""
     return int(unit * 2 ** max(round(math.log2(usual / unit)), 0))
 
 
-def _off(batch: int, usual: float) -> float:
+def _factor_between(batch: int, usual: float) -> float:
     """Factor between a batch and the usual one."""
     return max(batch / usual, usual / batch)

@@ -1,4 +1,4 @@
-"""Documents packed into a sequence: how long they are."""
+"""Documents packed into a sequence, and their lengths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from statistics import NormalDist
 
 Z90: Final = 1.2815515655446008
-"""Quantile of nine tenths of the normal distribution."""
+"""0.9 quantile of the normal distribution."""
 HALVINGS: Final = 60
 LEAST_SPREAD: Final = 1e-6
 
 
 @cache
 def normal() -> NormalDist:
-    """The normal distribution, imported where lengths of documents are given: that takes time."""
+    """The normal distribution, imported only if document lengths are given, since that takes time."""
     from statistics import NormalDist
 
     return NormalDist()
@@ -28,12 +28,12 @@ def normal() -> NormalDist:
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Lengths of documents: all alike, or log-normal."""
+    """Lengths of documents: all equal, or log-normal."""
 
     length: float
-    """Of each, or on average. [tokens]"""
+    """Length of each, or the mean. [tokens]"""
     spread: float = 0.0
-    """Standard deviation of the logarithm of a length; 0 where all are alike."""
+    """Standard deviation of the logarithm of a length; 0 if all are equal."""
 
     def fill(self, sequence_length: float) -> bool:
         """Whether one document fills the sequence."""
@@ -46,8 +46,8 @@ def documents_of(lengths: tuple[int, ...]) -> Documents:
 
     .. math:: \ln(q/m) = z\,\sigma - \sigma^2/2, \quad z = \Phi^{-1}(0.9)
 
-    The smaller solution :math:`\sigma \le z` is taken. There is one up to :math:`q/m = e^{z^2/2} = 2.27`. Above,
-    the largest share w of documents for which there is one holds all tokens, with a mean of m/w and
+    The smaller solution :math:`\sigma \le z` is taken. It exists up to :math:`q/m = e^{z^2/2} = 2.27`. Above that, the
+    largest share w of documents for which there is one holds all tokens, with a mean of m/w and
     :math:`z = \Phi^{-1}(1 - 0.1/w)`; the others are so short that they do not count.
     """
     mean, *percentile = lengths
@@ -75,7 +75,7 @@ def _share(ratio: float) -> float:
 
 
 def check_documents(lengths: tuple[int, ...], sequence_length: int) -> None:
-    """Refuses lengths that documents in a sequence cannot have. Raises ``InputError``."""
+    """Refuses impossible lengths of documents in a sequence. Raises ``InputError``."""
     text = ",".join(str(length) for length in lengths)
     mean, percentile = lengths[0], lengths[-1]
     if len(lengths) > 2:

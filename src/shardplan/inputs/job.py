@@ -1,4 +1,4 @@
-"""A training job: what is computed in one step, in which number formats, with which optimizer."""
+"""A training job: what one step computes, in which number formats, with which optimizer."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Recipe:
     dense_math: str
     """Number format of attention, router and head."""
     weight_bytes: float
-    """The weights that the forward pass reads."""
+    """Weights that the forward pass reads."""
     quantised_weight_bytes: float
-    """Low-precision copies of the linear layers' weights kept next to them."""
+    """Low-precision copies of the linear layers' weights next to them."""
     master_bytes: float
-    """The fp32 master copy (zero where the weights themselves are fp32)."""
+    """The fp32 master copy (zero if the weights themselves are fp32)."""
     activation_bytes: float
-    """Activations as they travel between layers."""
+    """Activations between layers."""
     linear_input_bytes: float
-    """Inputs of linear layers as they are kept for the backward pass."""
+    """Inputs of linear layers that are saved for the backward pass."""
 
 
 PRECISIONS: dict[str, Recipe] = {
@@ -69,19 +69,19 @@ PRECISIONS: dict[str, Recipe] = {
         ("fp8", "fp8", "bf16", 2.0, 1.0, 4.0, 2.0, 1.0),
         # Block scaling: one scale byte per 32 elements; row-wise and column-wise copies, as scales do not transpose.
         ("mxfp8", "mxfp8", "bf16", 2.0, 2 * (1 + 1 / 32), 4.0, 2.0, 1 + 1 / 32),
-        # One scale byte per 16 elements; linear inputs are kept in 4 bits.
+        # One scale byte per 16 elements; linear inputs are saved in 4 bits.
         ("nvfp4", "nvfp4", "bf16", 2.0, 2 * (0.5 + 1 / 16), 4.0, 2.0, 0.5 + 1 / 16),
     )
 }
 
 
 class Packed(NamedTuple):
-    """Weights in fewer bits than those that products read."""
+    """Weights stored in fewer bits than products read."""
 
     bytes: float
-    """Of one weight with its share of the scales."""
+    """One weight with its share of the scales. [bytes]"""
     kernels: int
-    """Kernels that write a matrix in the format of the activations."""
+    """Kernels that dequantise a matrix to the format of the activations."""
 
 
 PACKED: Final[Mapping[str, Packed]] = {
@@ -92,7 +92,7 @@ PACKED: Final[Mapping[str, Packed]] = {
 of 8 bits, with an fp32 one for every 256 of them, which two more kernels undo (bitsandbytes,
 ``functional.dequantize_4bit``)."""
 BLOCK_SCALED: Final = ("mxfp8", "nvfp4")
-"""Precisions of which every 16 or 32 elements share a scale."""
+"""Precisions in which every 16 or 32 elements share a scale."""
 
 
 def recipe_of(precision: str) -> Recipe:
@@ -105,23 +105,23 @@ def recipe_of(precision: str) -> Recipe:
 
 
 def gathered_weight_bytes(recipe: Recipe, software: Software) -> float:
-    """Bytes of one weight as ranks gather it: of a copy in low precision where weights live in these or are cast."""
+    """Bytes of one weight as ranks gather it: those of a low-precision copy if weights are stored or cast so."""
     copies = recipe.quantised_weight_bytes
     low = software.quantised_weights or (software.quantised_gathers and recipe.matmul == "fp8")
     return min(copies, recipe.weight_bytes) if low and copies > 0 else recipe.weight_bytes
 
 
 def qlora_in_full(train: str, base_weights: str) -> dict[str, str]:
-    """The fields that ``qlora`` stands for (arXiv 2305.14314): adapters next to weights in 4 bits; else nothing."""
+    """The fields that ``qlora`` stands for (arXiv 2305.14314): adapters on 4-bit weights; empty for other words."""
     if train != "qlora":
         return {}
     return {"train": "lora", "base_weights": "nf4" if base_weights == "same" else base_weights}
 
 
 def in_full(fields: Mapping[str, Any], job: Job | None = None) -> dict[str, Any]:
-    """Fields of a job as they are given, in place of those of ``job``, with ``qlora`` as what it stands for.
+    """Given fields on top of those of ``job``, with ``qlora`` replaced by what it stands for.
 
-    Raises ``InputError`` where the base weights that are given contradict it.
+    Raises ``InputError`` if the given base weights contradict it.
     """
     known = described(Job)
     train, base = (known[name].meant(fields.get(name)) for name in ("train", "base_weights"))
@@ -162,13 +162,13 @@ class Job:
     """Which states the optimizer keeps: adam two moments, sgd and muon one. Muon orthogonalises the updates of matrices
     and leaves tables and norms to Adam."""
     attention: AttentionKernel = asked("Attention kernel:", default="flash", words=ATTENTION_KERNELS, is_rare=True)
-    """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and kept."""
+    """``flash``: fused, scores never reach memory; ``unfused``: scores are written, read and saved."""
     grad_dtype: GradDtype = asked("Format in which gradients accumulate:", default="fp32", words=DTYPES, is_rare=True)
     """Number format in which gradients are accumulated and reduced."""
     moment_dtype: GradDtype = asked("Format of the optimizer's moments:", default="fp32", words=DTYPES, is_rare=True)
     """Number format of the optimizer's moments."""
     dropout: bool = asked("Run dropout.", default=False, is_rare=True)
-    """Whether hidden and attention dropout run (their masks are kept for the backward pass)."""
+    """Whether hidden and attention dropout run (their masks are saved for the backward pass)."""
     routing: str = asked(
         "How tokens are shared among experts: balanced, early, learned, a ratio (1.25), or shares of all experts.",
         default="learned",
@@ -177,9 +177,10 @@ class Job:
     )
     """How the router shares tokens among experts: ``balanced``, as benchmarks force it; a router in training, ``early``
     or ``learned``; tokens of the most loaded expert-parallel rank relative to the mean; or the shares of all experts of
-    a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers apart by semicolons)."""
+    a layer (``0.3,0.2,0.3,0.2``, or ``0:0.6,3:0.4``; layers separated by semicolons).
+    """
     tokens: float | None = asked("Tokens to train on, for days and money: 15.6T.", least=0, most=1e18, is_count=True)
-    """Tokens to train on in all; gives the time to train."""
+    """Tokens of the whole training run, from which the training time follows."""
     documents: tuple[int, ...] | None = asked(
         "Tokens of the documents in a sequence, or their mean and 90th percentile. Default: one document.",
         least=1,
@@ -189,13 +190,15 @@ class Job:
         is_length=True,
         is_rare=True,
     )
-    """Length of the documents that are packed into a sequence, whose tokens attend within their own document: one
-    length of all, or mean and 90th percentile. One document fills the sequence where not given."""
+    """Length of the documents that are packed into a sequence, whose tokens attend only within their own document: one
+    length for all, or mean and 90th percentile. By default one document fills the sequence.
+    """
     train: Train = asked(
-        "All weights, adapters alone, or adapters next to 4-bit weights:", default="full", words=TRAINED
+        "What to train: all weights, adapters, or adapters on 4-bit weights:", default="full", words=TRAINED
     )
-    """What is trained: the weights, or low-rank adapters next to weights that are all frozen (LoRA, arXiv
-    2106.09685). ``qlora`` is ``lora`` with ``base_weights`` nf4, and becomes that."""
+    """What is trained: the weights, or low-rank adapters on weights that are all frozen (LoRA, arXiv
+    2106.09685). ``qlora`` becomes ``lora`` with ``base_weights`` nf4.
+    """
     lora_rank: int = asked("Rank of the adapters.", default=16, least=1, most=MOST_RANK, is_rare=True)
     """Rank r of the adapters: a matrix of k x n gets one of k x r and one of r x n."""
     lora_targets: str = asked(
@@ -207,27 +210,27 @@ class Job:
     """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
     (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
     base_weights: BaseWeights = asked(
-        "Format of the weights next to adapters:", default="same", words=BASE_WEIGHTS, is_rare=True
+        "Format of the weights under adapters:", default="same", words=BASE_WEIGHTS, is_rare=True
     )
-    """Format in which the matrices of layers are kept next to adapters: the ``same`` as in full training; ``nf4``, in 4
+    """Format in which the matrices of layers are stored under adapters: the ``same`` as in full training; ``nf4``, in 4
     bits with an fp32 scale for every 64 weights; or ``nf4-dq``, with scales of 8 bits (QLoRA, arXiv 2305.14314). Before
-    every use a matrix is written in the format of the activations."""
-    freeze: str = asked(
-        "Parts that are not trained: embedding, head, layers:0-15.", default="none", metavar="PARTS", is_rare=True
-    )
-    """Parts that keep their weights in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
+    every use a matrix is dequantised to the format of the activations.
+    """
+    freeze: str = asked("Parts to freeze: embedding, head, layers:0-15.", default="none", metavar="PARTS", is_rare=True)
+    """Frozen parts in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
     companion: str = asked(
-        "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, reward=MODEL.",
+        "Frozen models that run forward during training: reference=self, teacher=llama-3.1-70b:top-k=64, reward=MODEL.",
         default=NONE,
         metavar="ROLE=MODEL",
         is_rare=True,
     )
-    """Frozen models that see every sequence, a comma list of roles with models: a name, the path of a ``config.json``,
-    or ``self``. A ``reference`` (DPO), a ``teacher``, whose logits are kept, all or the ``top-k`` of each token, and a
-    ``reward`` model, whose vocabulary may be another. They are split as the plan splits the model; only their weights
-    are kept. In Python a mapping of roles to models as well."""
+    """Frozen models that read every sequence, a comma list of roles with models: a name, the path of a ``config.json``,
+    or ``self``. Roles are ``reference`` (DPO); ``teacher``, whose logits are kept, all or the ``top-k`` of each
+    token; and ``reward``, whose vocabulary may differ. They are split as the plan splits the model; only their
+    weights are kept. In Python also a mapping of roles to models.
+    """
     software: Software = field(default_factory=Software)
-    """How the training framework runs it; a stack names the behaviour of one."""
+    """How the training framework runs the job; a stack names the settings of one."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges. Raises ``InputError``."""
@@ -258,7 +261,7 @@ class Job:
             )
 
     def _check_base_weights(self) -> None:
-        """Raises ``InputError`` where weights in few bits would have to be trained or multiplied as they are."""
+        """Raises ``InputError`` if weights in few bits would have to be trained or multiplied."""
         if self.packed_weights is None:
             return
         if self.train != "lora":
@@ -276,12 +279,12 @@ class Job:
 
     @property
     def packed_weights(self) -> Packed | None:
-        """How matrices of layers are kept next to adapters, where that is in fewer bits."""
+        """How matrices of layers are stored under adapters, if in fewer bits."""
         return PACKED.get(self.base_weights)
 
     @property
     def trained(self) -> str:
-        """What is trained: ``all`` weights, ``adapters`` next to frozen ones, or ``part`` of the weights."""
+        """What is trained: ``all`` weights, ``adapters`` on frozen ones, or ``part`` of the weights."""
         return "adapters" if self.train == "lora" else "all" if self.freeze == "none" else "part"
 
     @property
@@ -290,16 +293,16 @@ class Job:
         return self.trained == "all"
 
     def freezes_embedding(self, model: ModelConfig) -> bool:
-        """Whether the input table keeps its weights."""
+        """Whether the input embedding is frozen."""
         return embedding_is_frozen(model, lora=self.train == "lora", freeze=self.freeze)
 
     def freezes_head(self, model: ModelConfig) -> bool:
-        """Whether the output head keeps its weights."""
+        """Whether the output head is frozen."""
         return head_is_frozen(model, lora=self.train == "lora", freeze=self.freeze)
 
     @property
     def packed(self) -> Documents | None:
-        """The documents of a sequence; None where one fills it."""
+        """The documents of a sequence; None if one fills it."""
         documents = None if self.documents is None else documents_of(self.documents)
         return None if documents is None or documents.fill(self.sequence_length) else documents
 
@@ -315,22 +318,22 @@ class Job:
 
     @property
     def scales_rows(self) -> bool:
-        """Whether rows and columns of 8-bit products have scales of their own (``fp8_scaling``)."""
+        """Whether rows and columns of 8-bit products have their own scales (``fp8_scaling``)."""
         return self.precision == "fp8" and self.software.fp8_scaling == "row"
 
     @property
     def whole_experts(self) -> bool:
-        """Whether one kernel runs the products of all experts of a rank, which reads their sizes on the device.
+        """Whether one kernel runs the products of all experts of a rank, reading their sizes on the device.
 
-        A graph of the whole iteration needs that, unless experts take a fixed number of tokens: the host knows no sizes
-        (Megatron Core, ``moe_expert_rank_capacity_factor``; compilers). Otherwise the host calls a kernel for each
-        expert.
+        A graph of the whole iteration needs that, unless experts take a fixed number of tokens, since the host does not
+        know the sizes (Megatron Core, ``moe_expert_rank_capacity_factor``; compilers). Otherwise the host calls a
+        kernel for each expert.
         """
         return self.software.cuda_graphs == "full" and not self.software.moe_capacity
 
     @property
     def fused_experts(self) -> bool:
-        """Whether these kernels apply activation functions and quantise what they write, forward and backward.
+        """Whether these kernels apply activation functions and quantise their outputs, forward and backward.
 
         Those of block-scaled formats do (cuDNN's grouped products in Transformer Engine, ``ops/fused/grouped_mlp.py``).
         """
@@ -348,7 +351,7 @@ class Job:
 
     @property
     def reduced_gradient_bytes(self) -> float:
-        """Bytes of one gradient element as data-parallel ranks sum it."""
+        """Bytes of one gradient element as data-parallel ranks reduce it."""
         return max(self.grad_bytes, DTYPE_BYTES["fp32"]) if self.software.reduces_fp32 else self.grad_bytes
 
     @property

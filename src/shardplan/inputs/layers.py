@@ -1,4 +1,4 @@
-"""The parts of a transformer layer, what each holds and how many parameters that is.
+"""The parts of a transformer layer, their dimensions and their numbers of parameters.
 
 Dimensions keep their Hugging Face names. Parameter counts follow the modules of ``transformers``: weights, biases and
 norms; buffers (rotary tables, the score-correction bias of DeepSeek's router) do not count.
@@ -20,7 +20,7 @@ from shardplan.inputs.recurrent import MixerFacts, Recurrent
 
 MAX_STREAMS = 64
 Gradients = Literal["all", "input", "none"]
-"""Gradients that training computes of a layer."""
+"""Which gradients of a layer training computes."""
 QKNorm = Literal["none", "head", "full", "l2"]
 """Norm of queries and keys."""
 
@@ -125,7 +125,7 @@ class LatentAttention(MixerFacts):
     index_head_dim: int = 0
     """Size of one indexer head."""
     index_pool: int = 1
-    """Tokens that make one key of the indexer, pooled by a gate (GLM-5.3); 1: each makes its own."""
+    """Tokens of one key of the indexer, pooled by a gate (GLM-5.3); 1 if each token has its own."""
     causal: bool = True
     """Each query sees the keys up to its own position."""
     rotary: bool = True
@@ -201,7 +201,7 @@ class MLP:
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfExperts:
-    r"""A router, :math:`E` experts of which every token visits ``top_k``, and shared experts that all tokens visit.
+    r"""A router, :math:`E` experts of which every token uses ``top_k``, and shared experts that all tokens use.
 
     Parameters: :math:`h E + E \cdot 3 h f + 3 h f_{shared}` (2 for experts that are not gated). With a latent size
     :math:`l` the experts work on :math:`l` channels between two projections :math:`2 h l` (Nemotron-3 Super).
@@ -217,7 +217,7 @@ class MixtureOfExperts:
     num_experts: int
     """Routed experts."""
     top_k: int
-    """Routed experts that a token visits."""
+    """Routed experts that a token uses."""
     intermediate_size: int
     """Width of one routed expert."""
     gated: bool
@@ -233,11 +233,11 @@ class MixtureOfExperts:
     latent_size: int | None = None
     """Channels that the routed experts read and write; None: the hidden size."""
     n_group: int = 1
-    """Groups into which the routed experts fall, in order; 1: none."""
+    """Groups of consecutive routed experts; 1: none."""
     topk_group: int = 1
-    """Groups that a token may visit (group-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
+    """Groups that a token may use (group-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2)."""
     balanced_by_bias: bool = field(default=False, compare=False)
-    """Biases that are moved against the load choose the experts (DeepSeek-V3); else a loss of its own balances them."""
+    """Biases that are moved against the load choose the experts (DeepSeek-V3); else a separate loss balances them."""
 
     def __post_init__(self) -> None:
         check_counts(self, "num_experts", "top_k", "intermediate_size", "n_group", "topk_group")
@@ -253,7 +253,7 @@ class MixtureOfExperts:
         self._check_groups()
 
     def _check_groups(self) -> None:
-        """Equal groups, of which a token visits some that hold enough experts."""
+        """Checks that groups are equal, and that those of a token hold enough experts."""
         if self.num_experts % self.n_group or self.topk_group > self.n_group:
             raise InputError(
                 f"a token visits {self.topk_group} of {self.n_group} groups of {self.num_experts} experts",
@@ -309,24 +309,25 @@ class MixtureOfExperts:
 
 
 Mixer = Attention | LatentAttention | CompressedAttention | Recurrent
-"""What moves information between tokens."""
+"""A part that moves information between tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One layer: a mixer, an MLP, or both; each behind a residual connection."""
+    """One layer: a mixer, an MLP, or both, each in a residual connection."""
 
     mixer: Mixer | None
-    """Attention or what replaces it; None: the layer is an MLP alone (hybrid models)."""
+    """Attention or its replacement; None if the layer is only an MLP (hybrid models)."""
     mlp: MLP | MixtureOfExperts | None
-    """MLP or mixture of experts; None: the layer is a mixer alone (hybrid models)."""
+    """MLP or mixture of experts; None if the layer is only a mixer (hybrid models)."""
     num_norms: int
     """Norms over the hidden size (norms inside the mixer not counted)."""
     gradients: Gradients = "all"
-    """What training computes of it: all gradients, that of its input alone (frozen), or none (frozen, with nothing to
-    train before it)."""
+    """Gradients that training computes: all, only that of its input (frozen), or none (frozen, with nothing to
+    train before it).
+    """
     parallel_residual: bool = False
-    """Mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
+    """Whether mixer and MLP read the same input and their outputs are added (GPT-NeoX, PaLM)."""
     parallel_mixer: Mixer | None = None
     """Another mixer that reads the same input as ``mixer``, and whose output is added to it (Falcon-H1)."""
     streams: int = 1
@@ -348,7 +349,7 @@ class Layer:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What moves information between tokens: none, one, or two in parallel."""
+        """The mixers: none, one, or two in parallel."""
         return tuple(mixer for mixer in (self.mixer, self.parallel_mixer) if mixer is not None)
 
     @property
@@ -358,7 +359,7 @@ class Layer:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks behind a residual connection: mixer and MLP."""
+        """Number of residual blocks: mixer and MLP."""
         return (self.mixer is not None) + (self.mlp is not None)
 
     @property
@@ -377,7 +378,7 @@ class Layer:
         return parts + (self.num_norms * (norm_weight + norm_bias) + self.num_scales) * hidden_size
 
     def num_active_parameters(self, hidden_size: int, *, norm_bias: bool = False, norm_weight: bool = True) -> int:
-        """As :meth:`num_parameters`, with the routed experts cut to those that a token visits."""
+        """Like :meth:`num_parameters`, but with only the routed experts that a token uses."""
         total = self.num_parameters(hidden_size, norm_bias=norm_bias, norm_weight=norm_weight)
         if not isinstance(self.mlp, MixtureOfExperts):
             return total

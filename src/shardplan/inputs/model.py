@@ -1,4 +1,4 @@
-"""A model: its layers in order, its embeddings and its head, and how many parameters they hold.
+"""A model: its layers in order, its embeddings and its head, and their numbers of parameters.
 
 Nothing that reads a :class:`ModelConfig` asks which family it comes from. The parts of a layer are in
 :mod:`shardplan.inputs.layers` and can be imported from here.
@@ -19,7 +19,7 @@ from shardplan.inputs.layers import Attention, LatentAttention, Layer, MixtureOf
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDetails:
-    """Values of a ``config.json`` that leave time and memory as they are. None: the file does not state it."""
+    """Values of a ``config.json`` that do not affect time and memory. None: the file does not state it."""
 
     rope_theta: float | None = None
     """Base of rotary positions."""
@@ -38,7 +38,7 @@ class ModelDetails:
     routed_scaling_factor: float | None = None
     """Factor of the routed experts' outputs."""
     norm_topk_prob: bool | None = None
-    """Whether the weights of a token's experts are made to add up to one."""
+    """Whether the weights of a token's experts are normalised to add up to one."""
 
     @property
     def scaling_kind(self) -> str:
@@ -104,7 +104,7 @@ class ModelConfig:
     """
 
     name: str
-    """Name to print."""
+    """Display name."""
     model_type: str
     """Family, as Hugging Face spells it."""
     hidden_size: int
@@ -122,7 +122,7 @@ class ModelConfig:
     num_position_embeddings: int = 0
     """Rows of learned positions; 0: none."""
     num_mtp_layers: int = 0
-    """Multi-token-prediction blocks behind the last layer; not in :attr:`num_parameters`."""
+    """Multi-token-prediction blocks after the last layer; not in :attr:`num_parameters`."""
     patch: PatchEmbedding | None = None
     """Patch embedding of a vision transformer."""
     num_labels: int = 0
@@ -132,7 +132,7 @@ class ModelConfig:
     causal: bool = True
     """The model predicts the next token; False for encoders."""
     notes: tuple[str, ...] = ()
-    """What the reader of the file left out or took for granted as text."""
+    """What the reader of the file left out or assumed, as text."""
     norm_weight: bool = True
     """Norms have a weight (False: OLMo)."""
     has_embedding_norm: bool = False
@@ -148,11 +148,11 @@ class ModelConfig:
     num_label_inputs: int = 1
     """Hidden states that the classification head reads (DINOv2: class token and mean patch, 2)."""
     averages_streams: bool = False
-    """Behind the last layer several residual streams are averaged, not weighed (GLM-5.3)."""
+    """Whether several residual streams are averaged after the last layer, without weights (GLM-5.3)."""
     mtp_block: Layer | None = None
-    """Layer inside a multi-token-prediction block where it is not of the last layer's kind."""
+    """Layer inside a multi-token-prediction block, if it differs from the last layer's kind."""
     details: ModelDetails = field(default=ModelDetails(), compare=False)
-    """What launch files state and no cost depends on; models that differ in nothing else are equal."""
+    """Values that launch files state and no cost depends on; they do not count when models are compared."""
 
     def __post_init__(self) -> None:
         check_counts(self, "hidden_size", "max_position_embeddings")
@@ -192,12 +192,12 @@ class ModelConfig:
 
     @property
     def is_moe(self) -> bool:
-        """Some layer routes tokens to experts."""
+        """Whether any layer routes tokens to experts."""
         return any(isinstance(kind.mlp, MixtureOfExperts) for kind in self.layer_kinds)
 
     @property
     def mtp_layer(self) -> Layer:
-        """Layer that a multi-token-prediction block holds: by default one of the last layer's kind."""
+        """Layer inside a multi-token-prediction block: by default one of the last layer's kind."""
         return self.mtp_block or self.layers[-1]
 
     @property
@@ -219,7 +219,7 @@ class ModelConfig:
 
     @property
     def num_head_parameters(self) -> int:
-        """Everything behind the final norm that is not tied to the input table."""
+        """Everything after the final norm that is not tied to the input embedding."""
         h = self.hidden_size
         tokens = 0 if self.tie_word_embeddings else self.num_embedding_parameters
         transform = (h * (h + self.head_transform_bias) + self.norm_parameters) * self.has_head_transform
@@ -233,12 +233,12 @@ class ModelConfig:
 
     @property
     def residual_size(self) -> int:
-        """Channels of all residual streams, which a stage of a pipeline hands to the next."""
+        """Channels of all residual streams, which a pipeline stage sends to the next."""
         return self.streams * self.hidden_size
 
     @property
     def final_parameters(self) -> int:
-        """Behind the last layer and before the head: the norm, and what makes one stream of several."""
+        """Parameters between the last layer and the head: the norm, and what combines several streams."""
         weights = 0 if self.averages_streams else collapse_parameters(self.hidden_size, self.streams)
         return self.norm_parameters * self.has_final_norm + weights
 
@@ -248,17 +248,17 @@ class ModelConfig:
 
     @cached_property
     def num_parameters(self) -> int:
-        """All parameters, multi-token-prediction blocks left out."""
+        """All parameters, without multi-token-prediction blocks."""
         return self._count(active=False)
 
     @property
     def num_active_parameters(self) -> int:
-        """As :attr:`num_parameters`, with the routed experts cut to those that a token visits."""
+        """Like :attr:`num_parameters`, but with only the routed experts that a token uses."""
         return self._count(active=True)
 
     @property
     def num_active_parameters_without_input_embedding(self) -> int:
-        """Active parameters less an input table that is looked up only; a tied one is the head and stays."""
+        """Active parameters without an input embedding that is only looked up; a tied one is the head and counts."""
         untied = not self.tie_word_embeddings
         return self.num_active_parameters - untied * self.num_embedding_parameters
 
@@ -273,12 +273,12 @@ class ModelConfig:
 
     @property
     def joining_parameters(self) -> int:
-        """What a multi-token-prediction block has in addition to its layer; of several streams it makes one."""
+        """Parameters of a multi-token-prediction block outside its layer; they combine several streams into one."""
         own = 2 * self.hidden_size**2 + 3 * self.norm_parameters
         return own + collapse_parameters(self.hidden_size, self.mtp_layer.streams)
 
     def num_layer_parameters(self, layer: Layer, *, active: bool = False) -> int:
-        """Parameters of one layer of this model; ``active``: routed experts cut to those that a token visits."""
+        """Parameters of one layer of this model; ``active`` counts only the routed experts that a token uses."""
         count = layer.num_active_parameters if active else layer.num_parameters
         return count(self.hidden_size, norm_bias=self.norm_bias, norm_weight=self.norm_weight)
 
@@ -303,7 +303,7 @@ def check_positions(model: ModelConfig, sequence_length: int) -> None:
 
 
 def beyond_positions(model: ModelConfig, sequence_length: int) -> str:
-    """What to say of sequences longer than a model with rotary positions is made for; empty where they are not."""
+    """A note on sequences longer than a model with rotary positions is made for; empty for shorter ones."""
     mixers = (mixer for kind in model.layer_kinds for mixer in kind.mixers)
     rotates = any(
         isinstance(mixer, CompressedAttention) or (isinstance(mixer, Attention | LatentAttention) and mixer.rotary)
@@ -318,7 +318,7 @@ def beyond_positions(model: ModelConfig, sequence_length: int) -> str:
 
 
 def with_positions(model: ModelConfig, sequence_length: int) -> ModelConfig:
-    """``model`` as made for sequences that it was measured to read; its table of positions stays as the file has it."""
+    """``model`` as if made for sequences of this length, which a measured run used; learned positions are unchanged."""
     if not model.num_position_embeddings or model.patch or sequence_length <= model.max_position_embeddings:
         return model
     return replace(model, max_position_embeddings=sequence_length)

@@ -1,10 +1,11 @@
-"""A plan: one parallelism strategy with all its knobs, as a person writes it."""
+"""A plan: one parallelism strategy with all its settings."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
@@ -32,20 +33,21 @@ DEFAULT_PLACEMENT = "tp-cp-ep-dp-pp"
 """Megatron's order of the parallel dimensions, innermost (fastest network) first."""
 
 RECOMPUTE_MODULES = ("core_attn", "layernorm", "activation", "mla_up_proj", "mlp", "moe", "shared_experts", "mhc")
-"""Parts of a layer whose saved activations can be dropped and computed again.
+"""Parts of a layer whose saved activations can be dropped and recomputed.
 
 Names as in Megatron, where ``activation`` is ``moe_act`` and for experts only.
 """
 
 NAMED_POLICIES = {"minimal": "layernorm,activation,core_attn"}
-"""MaxText's policy that keeps the outputs of most matrix products."""
+"""MaxText's policy that saves the outputs of most matrix products."""
 
 OP_SAC = "op_sac"
-"""Selection by operator rather than by module, as PyTorch's selective activation checkpointing does it."""
+"""Selection by operator rather than by module, as in PyTorch's selective activation checkpointing."""
 
 RECOMPUTE_PRESETS = {"none": (), "selective": ("core_attn",), OP_SAC: (OP_SAC,), "full": RECOMPUTE_MODULES}
-"""``full`` keeps the input of each layer only; ``op_sac`` every second matrix product's output, that of fused attention
-and what was reduced or exchanged among ranks."""
+"""``full`` saves only the input of each layer; ``op_sac`` saves every second matrix product's output, that of fused
+attention and what was reduced or exchanged among ranks.
+"""
 
 MAX_DEGREE = 1_000_000
 
@@ -54,7 +56,7 @@ NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Degrees and switches of one strategy; data parallelism follows from the accelerators that are left."""
+    """Degrees and switches of one strategy; data parallelism follows from the remaining accelerators."""
 
     tp: int = asked("Tensor-parallel degree.", default=1, least=1, most=MAX_DEGREE)
     """Tensor parallelism: ranks that share every matrix product."""
@@ -63,13 +65,12 @@ class Plan:
     pp: int = asked("Pipeline stages.", default=1, least=1, most=MAX_DEGREE)
     """Pipeline parallelism: stages that share the layers."""
     vp: int = asked(
-        "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: what is usual in the "
-        "framework.",
+        "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: the framework's.",
         default=1,
         least=1,
         most=MAX_DEGREE,
     )
-    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved where none is given."""
+    """Virtual stages (model chunks) per pipeline rank; above 1 the schedule is interleaved by default."""
     ep: int = asked("Expert-parallel degree.", default=1, least=1, most=MAX_DEGREE)
     """Expert parallelism: ranks that share the experts of a layer."""
     etp: int = asked("Expert-tensor-parallel degree.", default=1, least=1, most=MAX_DEGREE, is_rare=True)
@@ -85,34 +86,34 @@ class Plan:
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
     second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
     sharding_degree: int | None = asked(
-        "Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True
+        "Ranks over which sharding splits. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True
     )
-    """Ranks over which it shards; all data- and context-parallel ranks where not given."""
+    """Ranks over which it shards; by default all data- and context-parallel ranks."""
     schedule: str | None = asked(
-        f"Pipeline schedule, which follows from vp where not given: {joined(BUILT_IN, last='or')}.",
+        f"Pipeline schedule, by default the one that vp implies: {joined(BUILT_IN, last='or')}.",
         metavar="NAME",
         is_rare=True,
     )
-    """Pipeline schedule; follows from ``vp`` where not given: 1f1b for one chunk, interleaved for several."""
+    """Pipeline schedule; by default it follows from ``vp``: 1f1b for one chunk, interleaved for several."""
     microbatch_group_size: int | None = asked(
         "Micro-batches a virtual stage runs in a row. Default: pp.", least=1, most=MAX_DEGREE, is_rare=True
     )
-    """Micro-batches that one virtual stage runs before the next takes over; ``pp`` where not given."""
+    """Micro-batches that one virtual stage runs before the next takes over; by default ``pp``."""
     recompute: str = asked(
         "none, selective, op_sac, full, or modules such as layernorm,activation.", default="none", metavar="POLICY"
     )
     """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
     list of ``RECOMPUTE_MODULES``."""
     recompute_num_layers: int | None = asked(
-        "Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
+        "Layers of a stage that recompute. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
     )
-    """Layers of each stage to which ``recompute`` applies; all where not given."""
-    offload: Offload = asked("What lives in host memory:", default="none", words=OFFLOADS)
-    """What lives in host memory: optimizer states (updated there) or kept activations."""
+    """Layers of each stage to which ``recompute`` applies; by default all."""
+    offload: Offload = asked("What to keep in host memory:", default="none", words=OFFLOADS)
+    """What is in host memory: optimizer states (updated there) or saved activations."""
     offload_num_layers: int | None = asked(
         "Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
     )
-    """Layers of each stage whose activations are offloaded; all where not given."""
+    """Layers of each stage whose activations are offloaded; by default all."""
     tp_kind: TpKind = asked(
         "Tensor parallelism along one dimension or two:", default="1d", words=TP_KINDS, is_rare=True
     )
@@ -128,42 +129,45 @@ class Plan:
     overlap_dp: bool = asked("Reduce gradients and gather parameters while computing.", default=True, is_rare=True)
     """Whether gradient reduction and parameter gathering overlap with computation."""
     overlap_pp: bool | None = asked(
-        "Overlap transfers between stages with computation. Default: where ranks hold several chunks.", is_rare=True
+        "Overlap transfers between stages with computation. Default: on if ranks hold several chunks.", is_rare=True
     )
-    """Whether transfers between stages overlap with computation; on where ranks hold several chunks if not given."""
+    """Whether transfers between stages overlap with computation; by default on if ranks hold several chunks."""
     overlap_ep: bool = asked(
         "Dispatch to experts during another micro-batch's computation.", default=False, is_rare=True
     )
     """Whether expert dispatch overlaps with another micro-batch's computation."""
     moe_dispatcher: MoeDispatcher | None = asked(
-        "How tokens reach their experts. Default: as the software says.", words=DISPATCHERS, is_rare=True
+        "How tokens reach their experts. Default: the software's.", words=DISPATCHERS, is_rare=True
     )
-    """How tokens reach their experts (``Software.moe_dispatcher``); as the job's software says where not given."""
+    """How tokens reach their experts (``Software.moe_dispatcher``); by default as in the job's software."""
     cuda_graphs: CudaGraphs | None = asked(
-        "Kernels replayed without the host. Default: as the software says.", words=GRAPHS, is_rare=True
+        "Kernels replayed without the host. Default: the software's.", words=GRAPHS, is_rare=True
     )
-    """Kernels replayed without the host (``Software.cuda_graphs``), likewise."""
+    """Kernels replayed without the host (``Software.cuda_graphs``); by default as in the job's software."""
     fused_loss: bool | None = asked(
-        "Compute the loss in pieces, without keeping the logits. Default: as the software says.", is_rare=True
+        "Compute the loss in pieces, without storing the logits. Default: the software's.", is_rare=True
     )
-    """Whether the loss is computed in pieces without keeping the logits (``Software.fused_loss``), likewise."""
+    """Whether the loss is computed in pieces without storing the logits (``Software.fused_loss``); by default as in the
+    job's software.
+    """
     placement: str = asked(
         "Order of the dimensions from the fastest network outward.",
         default=DEFAULT_PLACEMENT,
         metavar="ORDER",
         is_rare=True,
     )
-    """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there and the rest
-    where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``."""
+    """Order of the dimensions from the fastest network outward; ``dim:n`` places n ranks of it there, and the rest go
+    where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``.
+    """
     stage_layers: tuple[int, ...] | None = asked(
-        "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.",
+        "Layers of every virtual stage: 3,4,4,3. Default: as even as possible.",
         least=0,
         most=MAX_DEGREE,
         metavar="N,N,...",
         example="3,4,4,3",
         is_rare=True,
     )
-    """Layers of every virtual stage in model order (pp * vp numbers); shared out evenly where not given."""
+    """Layers of every virtual stage in model order (pp * vp numbers); by default as even as possible."""
 
     def __post_init__(self) -> None:
         """Checks types and ranges of each field by itself. Raises ``InputError``."""
@@ -182,17 +186,17 @@ class Plan:
         return self.tp * self.cp * self.pp
 
     def dp(self, num_accelerators: int) -> int:
-        """Data-parallel degree (0 where the degrees do not fit; ``validity`` says so)."""
+        """Data-parallel degree (0 if the degrees do not fit; ``validity`` says so)."""
         return num_accelerators // self.model_parallel_degree
 
     @property
     def effective_schedule(self) -> str:
-        """The schedule, where it was left open by what ``vp`` implies."""
+        """The schedule, or if it was left open, the one that ``vp`` implies."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
 
 
 def schedule_meant(name: object) -> object:
-    """The schedule that a framework's name means; any other name as it is, in lower case."""
+    """The schedule that a framework's name means; any other name unchanged, in lower case."""
     return SCHEDULES.get(folded(name), name.lower()) if isinstance(name, str) else name
 
 
@@ -225,7 +229,7 @@ def recompute_modules(policy: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def placement_tokens(placement: str) -> tuple[tuple[str, int | None], ...]:
-    """Dimensions of a placement from the inside out; a number where only that number of ranks are placed there."""
+    """Dimensions of a placement from the inside out, with a number if only so many ranks are placed there."""
     tokens = tuple(_placement_token(part, placement) for part in placement.split("-"))
     whole = [name for name, number in tokens if number is None]
     if sorted(whole) != sorted(DEFAULT_PLACEMENT.split("-")):
@@ -247,7 +251,7 @@ def _placement_token(part: str, placement: str) -> tuple[str, int | None]:
 
 
 def _check_name(field: str, value: object) -> None:
-    """Which names are known is a rule of validity: other packages add their own."""
+    """Checks the type only: which names are known is a rule of validity, since other packages add their own."""
     if value is not None and not (isinstance(value, str) and NAME.fullmatch(value)):
         raise _wrong(field, value, "a name of lower-case letters, digits and hyphens, such as 1f1b")
 
@@ -261,10 +265,10 @@ def _wrong(field: str, value: object, wanted: str) -> InputError:
 
 
 class StatedPlan(Plan):
-    """A plan that an answer holds: a field at its default is stated too, and is never filled with something else.
+    """A plan from an answer: even fields at their default are stated, and are never filled with other defaults.
 
-    ``estimate(..., answer.recommended.plan)`` prices that very plan; of a :class:`Plan` that a person writes, what is
-    left at its default takes the default of the framework. The two are equal where their fields are.
+    ``estimate(..., answer.recommended.plan)`` prices that very plan. In a :class:`Plan` that a person writes, fields at
+    their default take the framework's default. The two are equal if their fields are.
     """
 
     @classmethod
@@ -273,7 +277,7 @@ class StatedPlan(Plan):
         return plan if isinstance(plan, cls) else cls(**{each.name: getattr(plan, each.name) for each in fields(plan)})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and asdict(self) == asdict(other)
+        return isinstance(other, Plan) and bool(_stated(self) == _stated(other))
 
     __hash__ = Plan.__hash__
 
@@ -281,13 +285,16 @@ class StatedPlan(Plan):
         return f"Plan({super().__repr__().partition('(')[2]}"
 
 
-def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:
-    """Layers of every model chunk in order, as even as can be.
+_stated = attrgetter(*(each.name for each in fields(Plan)))
 
-    Where they do not divide, the first and the last chunk, which hold embedding and head, stay short: 126 layers on 16
+
+def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:
+    """Layers of every model chunk in order, as even as possible.
+
+    If they do not divide, the first and the last chunk, which hold embedding and head, get fewer: 126 layers on 16
     stages are 7, 8, ..., 8, 7 as in Llama 3 405B (arXiv 2407.21783, section 3.3.2); among the others later ones are
-    filled first, since earlier stages keep more micro-batches in memory. A multi-token-prediction block and its head
-    weigh about two layers, which the last chunk has fewer: 61 layers and a block on 16 stages are 4, ..., 4, 1.
+    filled first, since earlier stages save more micro-batches. A multi-token-prediction block and its head
+    weigh about two layers, by which the last chunk is shorter: 61 layers and a block on 16 stages are 4, ..., 4, 1.
     """
     if num_mtp_layers and num_chunks > 1:
         weight = 2 * num_mtp_layers
@@ -297,7 +304,7 @@ def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> t
 
 
 def _spread(num_layers: int, num_chunks: int, order: list[int]) -> tuple[int, ...]:
-    """Equal shares; what is left over goes to chunks in this order."""
+    """Equal shares; the remainder goes to chunks in this order."""
     base, extra = divmod(num_layers, num_chunks)
     sizes = [base] * num_chunks
     for chunk in order[:extra]:
@@ -321,7 +328,7 @@ def plan_cell(plan: Plan) -> str:
 
 @lru_cache(maxsize=4096)
 def plan_from_cell(text: str) -> Plan:
-    """The plan of :func:`plan_cell`. Raises ``ValueError`` for what is none."""
+    """The plan of :func:`plan_cell`. Raises ``ValueError`` for other texts."""
     known = described(Plan)
     values: dict[str, Any] = {}
     for part in text.split():
@@ -341,12 +348,12 @@ def _text(value: object) -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is digits, those of ASCII: others are refused, as numbers of every flag."""
+    """Whether a text consists of ASCII digits; other digits are refused, as for numbers of every flag."""
     return text.isascii() and text.isdecimal()
 
 
 def _value(base: type, text: str) -> object:
-    """A field of type ``base``; a text that is none of it is refused by the plan itself."""
+    """The value of a field of type ``base``; the plan itself refuses a text of another type."""
     if base is bool:
         return SWITCHES.get(text, text)
     if base is int:
@@ -357,7 +364,7 @@ def _value(base: type, text: str) -> object:
 
 
 def plan_summary(plan: Plan) -> str:
-    """The fields that most define a plan, in one line: ``tp 4, pp 8, micro-batch 1, zero1, recompute full``."""
+    """The most important fields of a plan in one line: ``tp 4, pp 8, micro-batch 1, zero1, recompute full``."""
     words = [f"{name} {getattr(plan, name)}" for name in DEGREES if getattr(plan, name) > 1]
     words += [f"micro-batch {plan.micro_batch_size}", plan.sharding]
     words += [f"recompute {plan.recompute}"] if plan.recompute != "none" else []

@@ -1,11 +1,12 @@
-"""A plan in numbers: what the formulas read, for one plan or for an array of plans.
+"""A plan in numbers, which the formulas read, for one plan or for an array of plans.
 
 ``PlanNumbers.of`` turns a ``Plan`` into plain numbers. The search builds the same record with arrays, each field along
-an axis of its own, so that every formula runs over the product of just those axes that it names. Fields that select a
+an axis of its own, so that every formula runs over the product of just those axes that it uses. Fields that select a
 formula rather than scale it (schedule, placement, exchange of context, kind of tensor parallelism) are single values
 either way.
 
-What the rules of validity read: the facts of a question, and the degrees of one plan or of many candidates.
+``Setting`` and ``Degrees`` are the inputs of the rules of validity: the facts of a question, and the degrees of one
+plan or of many candidates.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ AS_STATED: Final = (
     ),
     *("overlap_dp", "overlap_ep", "tp_kind", "cp_comm", "placement", "stage_layers"),
 )
-"""Fields of ``PlanNumbers`` that are those of the plan."""
+"""Fields of ``PlanNumbers`` with the same value as in the plan."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class PlanNumbers:
     scatters_gradients: Flags
     """Whether each rank keeps a shard of the gradients after the last micro-batch (zero2 and up)."""
     shards_weights: Flags
-    """Whether weights are shards between steps (zero3, hsdp, hpz)."""
+    """Whether gradients are reduced to shards in every micro-batch; otherwise they are whole until the last one."""
     weight_gathers: Numbers
     """How often a micro-batch gathers weights: 2, for each pass, 1, for both, or 0: they stay through a step."""
     sharding_degree: Numbers
@@ -96,15 +97,15 @@ class PlanNumbers:
     schedule: str | None = None
     """Name of the pipeline schedule; it follows from ``vp`` where None."""
     recompute: dict[str, Flags] = field(default_factory=dict)
-    """For each module, and for ``op_sac``, whether it is computed again."""
+    """For each module, and for ``op_sac``, whether it is recomputed."""
     recompute_full: Flags = False
-    """Whether whole layers are computed again from their input."""
+    """Whether whole layers are recomputed from their input."""
     recompute_num_layers: Numbers = np.inf
     """Layers of each stage to which recomputation applies."""
     offload_optimizer: Flags = False
     offload_activations: Flags = False
     offload_num_layers: Numbers = np.inf
-    """Layers of each stage whose activations wait on the host."""
+    """Layers of each stage whose activations are offloaded to the host."""
     overlap_tp: Flags = False
     overlap_dp: Flags = True
     overlap_pp: Flags = False
@@ -145,7 +146,7 @@ class PlanNumbers:
 
     @cached_property
     def expert_sharding_degree(self) -> Numbers:
-        """Ranks over which expert states are sharded: the same share of their replicas as of the dense ones."""
+        """Ranks over which expert states are sharded: the same share of their replicas as for dense ones."""
         return expert_ranks(self.sharding_degree, self.replicas, self.edp)
 
     @cached_property
@@ -156,12 +157,12 @@ class PlanNumbers:
 
     @property
     def exchanges_tokens(self) -> Flags:
-        """Whether tokens reach experts of other ranks, so that it matters which dispatcher sends them."""
+        """Whether tokens reach experts of other ranks, so that the dispatcher matters."""
         return np.greater(self.ep, 1) | np.greater(self.etp, 1)
 
     @property
     def overlaps_experts(self) -> Flags:
-        """Whether there is an exchange of experts that overlaps with another micro-batch."""
+        """Whether an exchange of experts overlaps with another micro-batch."""
         return np.logical_and(self.overlap_ep, np.greater(self.ep, 1)) if any_holds(self.overlap_ep) else False
 
     @property
@@ -181,19 +182,21 @@ class PlanNumbers:
 
 
 def digits(numbers: PlanNumbers) -> dict[str, tuple[Digit, ...]]:
-    """Where the ranks of every dimension lie, innermost digit first.
+    """The position of the ranks of every dimension, innermost digit first.
 
     Ranks are numbered in mixed radix along the placement; dense layers and experts number the same accelerators along
     (tp, cp, dp, pp) and (etp, ep, edp, pp) (parallel folding, arXiv 2504.14960).
     """
     tokens = placement_tokens(numbers.placement)
-    dense = _laid_out(tokens, {"tp": numbers.tp, "cp": numbers.cp, "dp": numbers.dp, "pp": numbers.pp})
+    dense = _digits_along(tokens, {"tp": numbers.tp, "cp": numbers.cp, "dp": numbers.dp, "pp": numbers.pp})
     renamed = tuple(({"tp": "etp", "dp": "edp"}.get(name, name), None) for name, number in tokens if number is None)
-    experts = _laid_out(renamed, {"etp": numbers.etp, "ep": numbers.ep, "edp": numbers.edp, "pp": numbers.pp})
+    experts = _digits_along(renamed, {"etp": numbers.etp, "ep": numbers.ep, "edp": numbers.edp, "pp": numbers.pp})
     return {**experts, **dense}
 
 
-def _laid_out(tokens: tuple[tuple[str, int | None], ...], degrees: dict[str, Numbers]) -> dict[str, tuple[Digit, ...]]:
+def _digits_along(
+    tokens: tuple[tuple[str, int | None], ...], degrees: dict[str, Numbers]
+) -> dict[str, tuple[Digit, ...]]:
     left = dict(degrees)
     laid: dict[str, tuple[Digit, ...]] = dict.fromkeys(degrees, ())
     stride: Numbers = 1
@@ -209,14 +212,14 @@ def _laid_out(tokens: tuple[tuple[str, int | None], ...], degrees: dict[str, Num
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the rules know besides the plan."""
+    """What the rules know in addition to the plan."""
 
     model: ModelConfig
     cluster: Cluster
     num_accelerators: int
     job: Job
     heads: tuple[int, ...]
-    """Numbers of heads that tensor parallelism shares, one for every kind of mixer."""
+    """Numbers of heads that tensor parallelism divides, one for every kind of mixer."""
     kv_heads: tuple[int, ...]
     widths: tuple[int, ...]
     """Intermediate widths of dense and shared MLPs."""
@@ -225,13 +228,13 @@ class Setting:
     plain: bool
     """Whether all layers are grouped-query attention and dense MLP."""
     companions: tuple[Setting, ...] = ()
-    """The same of frozen models that run beside it."""
+    """The same for frozen models of the job."""
 
     @classmethod
     def of(
         cls, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, companions: GivenModels = ()
     ) -> Setting:
-        """The facts of ``model`` that rules ask for; ``companions``: models of its job that are no built-in ones."""
+        """The facts of ``model`` that rules use; ``companions`` are models of its job that are not built in."""
         mixers = [mixer for kind in model.layer_kinds for mixer in kind.mixers]
         mlps = [kind.mlp for kind in model.layer_kinds]
         experts = [m for m in mlps if isinstance(m, MixtureOfExperts)]
@@ -270,14 +273,14 @@ class Degrees:
     micro_batch_size: Numbers
     tp_rows: Numbers
     sharding_degree: Numbers
-    """0: all data- and context-parallel ranks."""
+    """0 for all data- and context-parallel ranks."""
     hybrid: Flags
     """Whether the kind of sharding needs a degree below the number of replicas (hsdp, hpz)."""
     microbatch_group_size: Numbers
-    """0: pp."""
+    """0 for pp."""
     interleaved: Flags
     plan: Plan
-    """Fields that are not numbers, and the words of an explanation."""
+    """Fields that are not numbers, and text for explanations."""
 
     @classmethod
     def of(cls, plan: Plan) -> Degrees:
@@ -291,13 +294,13 @@ class Degrees:
 
     @classmethod
     def of_all(cls, plans: Sequence[Plan]) -> Degrees:
-        """The numbers of plans that differ in nothing else; what is the same in all is one number."""
+        """The numbers of plans that differ in nothing else; a value that is the same in all is one number."""
         each = [cls.of(plan) for plan in plans]
         return replace(each[0], **{name: column([getattr(one, name) for one in each]) for name in COLUMNS})
 
 
 def degrees_with(values: Mapping[str, Any]) -> Degrees:
-    """The numbers of a plan with these values of its fields; of plans that were asked for lately they are known."""
+    """The numbers of a plan with these values of its fields, cached for recent plans."""
     return _degrees_with(tuple(values), tuple(values.values()))
 
 
@@ -313,9 +316,9 @@ WORDS = tuple(each.name for each in fields(Plan) if each.name not in COLUMNS)
 
 
 def differing_in_numbers(plans: Sequence[Plan], besides: Collection[str] = ()) -> Iterable[list[int]]:
-    """Positions of plans that differ in numbers alone, and in fields ``besides``.
+    """Indices of plans that differ only in numbers, and in fields ``besides``.
 
-    Stated layers are those of some pipeline.
+    Stated layers belong to one pipeline.
     """
     words = attrgetter(*(name for name in WORDS if name not in besides))
     groups: dict[object, list[int]] = {}
@@ -331,12 +334,12 @@ def columns(d: Degrees) -> Numbers:
 
 
 def replicas(s: Setting, d: Degrees) -> Numbers:
-    """Ranks that hold the same weights, dp cp; 1 where the degrees exceed the accelerators."""
+    """Ranks that hold the same weights, dp cp; 1 if the degrees exceed the accelerators."""
     return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.pp), 1)
 
 
 def data_parallel_degree(s: Setting, d: Degrees) -> Numbers:
-    """Replicas that read different sequences, dp; 1 where the degrees exceed the accelerators."""
+    """Replicas that read different sequences, dp; 1 if the degrees exceed the accelerators."""
     return np.maximum(np.floor_divide(s.num_accelerators, d.tp * d.cp * d.pp), 1)
 
 
@@ -350,5 +353,5 @@ def _distinct(values: Any) -> tuple[int, ...]:
 
 
 def heads_of(mixer: Mixer) -> tuple[int, ...]:
-    """Numbers that tensor parallelism divides: heads, groups of heads, or channels where there are no heads."""
+    """Numbers that tensor parallelism divides: heads, groups of heads, or channels if there are no heads."""
     return tuple(getattr(mixer, name) for name in mixer.shared_by_tp)

@@ -35,9 +35,9 @@ MEMORY_CONSTANTS = (
     "fragmentation_of_process",
     "fragmentation_when_full",
 )
-"""Those that memory is predicted with; times are predicted with all others."""
+"""The constants of memory; all others are for times."""
 ProfileGeneration = Literal["default", Generation]
-"""What a profile speaks of: a generation, or none."""
+"""Generation of a profile, or none."""
 PROFILES = DATA / "profiles"
 Table = Mapping[str, Numbers]
 
@@ -50,18 +50,19 @@ class Constant:
     unit: str
     source: str
     prior: float | dict[str, float] | None = None
-    """Value before training runs spoke, from a component measurement or judgement; None: the constant is not fitted."""
+    """Value before the fit to training runs, from a component measurement or judgement; None: it is not fitted."""
     prior_sd: float | dict[str, float] | None = None
-    """How far it may lie from there: standard deviation of its logarithm (of its log-odds for a share)."""
+    """Uncertainty of the prior: standard deviation of its logarithm (of its log-odds for a share)."""
     sd: float | dict[str, float] | None = None
-    """The same after the fit."""
+    """Uncertainty after the fit."""
     fitted_on: str | None = None
-    """Runs that moved the value from its prior, of which ``source`` speaks; None: the value is that of the source."""
+    """Runs that moved the value from its prior, as ``source`` says; None: the value is that of the source."""
     assumed_sd: float | dict[str, float] | None = None
-    """How far a value that no run has moved may lie from the truth: as ``sd``, in the constant's unit where the value
-    is zero. Shown only: estimates, bands and fits take such constants as known."""
+    """Uncertainty of a value that no run has moved: like ``sd``, in the constant's unit if the value
+    is zero. Shown only: estimates, bands and fits take such constants as known.
+    """
     sd_basis: str | None = None
-    """Where ``assumed_sd`` comes from."""
+    """Basis of ``assumed_sd``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class Profile:
     """Constants of one accelerator generation."""
 
     name: str
-    """Generation that the profile speaks of."""
+    """Generation of the profile."""
     matmul_efficiency: Table
     """Fraction of the dense peak that large matrix products reach in training, by number format."""
     accelerator_rate: Table
@@ -105,13 +106,15 @@ class Profile:
     cast_bytes: Numbers
     """Traffic of quantising one element to 8 bits or fewer. [bytes]"""
     column_cast_bytes: Table
-    """Traffic of scaling one element by column once more where rows and columns have scales of their own: of inputs,
-    output gradients and weights. [bytes]"""
+    """Traffic of scaling one element by column once more if rows and columns have their own scales: of inputs,
+    output gradients and weights. [bytes]
+    """
     accumulation_passes: Numbers
-    """Passes over the gradients per micro-batch where they are added up inside the weight-gradient product."""
+    """Passes over the gradients per micro-batch if they are accumulated inside the weight-gradient product."""
     unfused_accumulation_factor: Numbers
-    """Traffic of adding up gradients in a pass of its own, relative to reading the new ones, and reading and writing
-    their sum, once."""
+    """Traffic of accumulating gradients in a separate pass, relative to reading the new ones, and reading and writing
+    their sum, once.
+    """
     state_space_scan_bytes: Numbers
     """Forward traffic of the state-space scan per token and inner channel; backward twice that. [bytes]"""
     network_efficiency: Table
@@ -125,44 +128,46 @@ class Profile:
     ring_step_factor: Numbers
     """Time of a step of a ring across domains that carries large messages, relative to the latency of its hop."""
     low_latency_share: Numbers
-    """Share of the achieved bandwidth that such rings reach by protocols that wait for no such step."""
+    """Share of the achieved bandwidth that such rings reach with protocols that do not wait for each step."""
     own_chunk_time: Table
     """Time in which a rank copies its own chunk of a collective, relative to that of a chunk on the innermost links, by
     kind of these links."""
     tp_fill: Numbers
-    """Share of a tensor-parallel exchange in panels that comes before or after all products and that nothing hides."""
+    """Share of a tensor-parallel exchange in panels that comes before or after all products and cannot be hidden."""
     tp_window: Numbers
     """Share of a block's matrix products with which tensor-parallel exchanges can overlap."""
     tp_panel_loss: Numbers
-    """Share that shows of what products lose where tensor-parallel exchanges cut them into panels."""
+    """Exposed share of the time that products lose when tensor-parallel exchanges cut them into panels."""
     cp_window: Numbers
     """Share of the attention core's time behind which the transfers of a ring can hide."""
     ep_window: Numbers
-    """Share of the work left in a layer behind which expert dispatch hides where another micro-batch computes meanwhile
-    (``overlap_ep``)."""
+    """Share of the remaining work of a layer behind which expert dispatch hides if another micro-batch computes
+    meanwhile (``overlap_ep``).
+    """
     pp_window: Numbers
-    """Share of the free computation behind which transfers between stages travel where overlapped."""
+    """Share of the free computation behind which overlapped transfers between stages hide."""
     offload_window: Numbers
-    """Share of what a micro-batch spends behind which activations travel to the host and back."""
+    """Share of the time of a micro-batch behind which activations move to the host and back."""
     hidden_slowdown: Numbers
-    """Time that hidden communication costs all the same, as a share of it (it takes cores and bandwidth)."""
+    """Exposed cost of hidden communication, as a share of it (it takes cores and bandwidth)."""
     summa_panels: Numbers
-    """Panels into which two-dimensional products are cut, each broadcast during the product of the one before."""
+    """Panels into which two-dimensional products are cut, each broadcast during the previous product."""
     dp_window: Numbers
-    """Share of the first forward and last backward pass behind which parameters and gradients travel."""
+    """Share of the first forward and last backward pass behind which parameters and gradients are exchanged."""
     fsdp_window: Numbers
-    """Share of the computation behind which fully sharded parameters travel."""
+    """Share of the computation behind which fully sharded parameters are gathered."""
     kernel_launch_time: Table
     """Host time of one call for an operator or a collective, with fused and with eager kernels. [s]"""
     graph_host_share: Table
-    """Share of the host's time that is left with CUDA graphs: of what they captured (``full``), and of a dispatcher
-    whose preparations they captured (``partial``)."""
+    """Share of the host's time that remains with CUDA graphs: for what they captured (``full``), and for a dispatcher
+    whose preparations they captured (``partial``).
+    """
     dispatcher_host_share: Table
     """Host time of a dispatcher of experts relative to all-to-all by the framework."""
     capacity_host_share: Numbers
-    """Share of it left where experts take a fixed number of tokens."""
+    """Share of it that remains if experts take a fixed number of tokens."""
     moe_wait_time: Numbers
-    """Time in which a device stands idle until the host knows how many tokens each expert got, forward. [s]"""
+    """Time that a device is idle until the host knows how many tokens each expert gets, forward. [s]"""
     moe_host_time: Numbers
     """Host time of one mixture-of-experts layer beyond those calls, forward. [s]"""
     moe_host_backward_ratio: Numbers
@@ -176,13 +181,13 @@ class Profile:
     step_time: Numbers
     """Fixed time of a step: data, logging, synchronisation, gradient norm. [s]"""
     step_time_alone: Numbers
-    """The same on one accelerator, which no other has to wait for. [s]"""
+    """The same on one accelerator, which waits for no other. [s]"""
     straggler_growth: Numbers
     """Slowdown per doubling of the accelerators beyond 8."""
     activation_factor: Table
-    """Kept activations relative to the listed tensors (alignment, small tensors; eager kernels keep more)."""
+    """Saved activations relative to the listed tensors (alignment, small tensors; eager kernels save more)."""
     backward_gradients: Numbers
-    """Gradients that live at once in the backward pass of a layer, relative to the activations that it keeps."""
+    """Gradients that exist at once in the backward pass of a layer, relative to the activations that it saves."""
     logits_bytes: Table
     """Memory of the loss per logit (the logits, their fp32 copy, their gradient), whole and fused. [bytes]"""
     framework_bytes: Numbers
@@ -190,14 +195,15 @@ class Profile:
     context_bytes: Numbers
     """Device context and communicator buffers outside the framework's allocator. [bytes]"""
     process_bytes: Numbers
-    """What a whole process shows beyond the allocator's reservation on the fullest node: context, communicators of all
-    groups, libraries' workspaces. Only compared with such measurements. [bytes]"""
+    """Memory of a whole process beyond the allocator's reservation on the fullest node: context, communicators of all
+    groups, libraries' workspaces. Used only to compare with such measurements. [bytes]
+    """
     fragmentation: Numbers
     """Memory that the allocator reserves beyond what is in use, as a share of it."""
     fragmentation_of_process: Numbers
-    """The same on the fullest of many nodes as ``nvidia-smi`` sees them. Only compared with such measurements."""
+    """The same on the fullest of many nodes, as ``nvidia-smi`` reports it; only to compare with such measurements."""
     fragmentation_when_full: Numbers
-    """The same where memory is nearly full and the allocator frees what it does not use."""
+    """The same if memory is nearly full and the allocator frees what it does not use."""
     host_link_efficiency: Numbers
     """Fraction of the nominal host link that transfers reach."""
     host_memory_bandwidth: Numbers
@@ -205,22 +211,22 @@ class Profile:
     constants: Mapping[str, Constant] = field(repr=False, default_factory=dict)
     """Unit and source of every constant."""
     generation: str = ""
-    """Generation of accelerators whose constants these are; ``default`` where they are of none."""
+    """Generation of accelerators of these constants; ``default`` if they are of none."""
     left_out_errors: tuple[Residual, ...] = field(repr=False, default=())
-    """Errors of the runs that a user fitted it to, each predicted without itself: what its bands are made of."""
+    """Errors of the runs that a user fitted it to, each predicted without itself, from which its bands are made."""
 
 
 Constants = Mapping[str, Constant]
 
 
 def load_profile(generation_or_path: str | os.PathLike[str]) -> Profile:
-    """The profile of an accelerator generation: the defaults, and what its own file replaces. Raises ``InputError``.
+    """The profile of a generation: the defaults, with replacements from its own file. Raises ``InputError``.
 
     A path (an object that is one, or a text with a separator or a suffix) is that of a user's file: see
     :func:`read_profile`.
     """
     given = generation_or_path
-    known = get_args(ProfileGeneration)  # those without constants of their own have the defaults
+    known = get_args(ProfileGeneration)  # those without their own constants have the defaults
     if isinstance(given, str) and given in known:
         return _shipped_profile(given)
     if isinstance(given, os.PathLike) or (isinstance(given, str) and looks_like_path(given)):
@@ -272,7 +278,7 @@ def _left_out_errors(rows: object, generation: str, label: str) -> tuple[Residua
 
 
 def _constant(name: str, entry: object, shipped: Constants, label: str) -> Constant:
-    """One constant of a user's file, its value checked against the kind of the shipped one of its generation."""
+    """One constant of a user's file, checked against the kind of its generation's built-in value."""
     known = shipped.get(name)
     if known is None:
         raise UnknownNameError("constant", name, shipped, hint=f"{label}: see shardplan profiles")
@@ -333,7 +339,7 @@ SPREADS = ("prior", "prior_sd", "sd", "assumed_sd")
 
 
 def _check_number(place: str, number: object, known: Constant, label: str) -> None:
-    """Zero only where a shipped value is zero, and no more than the unit allows. Raises ``InputError``."""
+    """Refuses zero unless a built-in value is zero, and more than the unit allows. Raises ``InputError``."""
     usual = list(known.value.values()) if isinstance(known.value, Mapping) else [known.value]
     is_positive = all(float(each) > 0 for each in usual)
     most = 1.0 if known.unit == SHARE else MOST_OF_NOMINAL if known.unit.startswith(FRACTION) else MOST
@@ -356,7 +362,7 @@ MOST = 1e15
 SHARE = "share"
 FRACTION = "fraction"
 MOST_OF_NOMINAL = 1.25
-"""Largest fraction of a nominal rate: a fit may find slightly more than all of it, nothing reaches many times it."""
+"""Largest fraction of a nominal rate: a fit may find slightly more than nominal, but never a multiple."""
 
 
 def _is_sound(number: object, most: float) -> bool:
@@ -364,12 +370,12 @@ def _is_sound(number: object, most: float) -> bool:
 
 
 def generations() -> tuple[str, ...]:
-    """Generations that have constants of their own."""
+    """Generations with their own constants."""
     return tuple(sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != "default"))
 
 
 def constants_of(generation: str) -> dict[str, Constant]:
-    """Constants that a generation's own file states (``default``: that hold for all); none where it has no file."""
+    """Constants in a generation's own file (``default``: those for all); empty if it has no file."""
     path = PROFILES / f"{generation}.yaml"
     if generation not in get_args(ProfileGeneration) or not path.exists():
         return {}
@@ -378,7 +384,7 @@ def constants_of(generation: str) -> dict[str, Constant]:
 
 
 def assemble(generation: str, defaults: Constants, own: Constants) -> Profile:
-    """A profile of ``defaults`` in which ``own`` constants replace theirs, tables key by key. Raises ``InputError``."""
+    """A profile of ``defaults`` with ``own`` constants replacing them, tables key by key. Raises ``InputError``."""
     constants = dict(defaults)
     for name, constant in own.items():
         known = constants.get(name)

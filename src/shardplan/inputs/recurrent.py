@@ -1,4 +1,4 @@
-"""Mixers that carry a state along the sequence instead of reading all of it, and how many parameters each has.
+"""Mixers that carry a state along the sequence instead of reading all of it, and their numbers of parameters.
 
 Symbols: :math:`h` hidden size, :math:`n` heads, :math:`d` head size, :math:`k` length of the convolution.
 """
@@ -14,16 +14,16 @@ from shardplan.inputs.counts import check_counts
 
 
 class MixerFacts:
-    """What every mixer says of itself besides its fields and parameters."""
+    """Facts about every mixer in addition to its fields and parameters."""
 
     title: ClassVar[str]
-    """What it is called; records of frameworks write it in lower case with hyphens."""
+    """Its name; records of frameworks write it in lower case with hyphens."""
     dimensions: ClassVar[Mapping[str, str]]
-    """Its fields by the names that the catalogue has for them."""
+    """Its fields by their names in the catalogue."""
     shared_by_tp: ClassVar[tuple[str, ...]] = ("num_heads",)
     """Fields that tensor parallelism divides: heads, groups of heads, or channels."""
     has_heads: ClassVar[bool] = True
-    """False: tensor parallelism shares single channels."""
+    """False if tensor parallelism divides single channels."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """How a router shares tokens among experts: in words, as the load of the most loaded rank, or expert by expert.
 
-A text says it: ``balanced``, ``early``, ``learned``; a ratio such as 1.25; or the shares of all experts of a layer,
-``0.3,0.2,0.3,0.2`` in their order or ``0:0.6,3:0.4`` by number, layers apart by semicolons.
+It is written as ``balanced``, ``early``, ``learned``; a ratio such as 1.25; or the shares of all experts of a layer,
+``0.3,0.2,0.3,0.2`` in their order or ``0:0.6,3:0.4`` by number, layers separated by semicolons.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ WORDS: Final = (BALANCED, "early", "learned")
 BIASES: Final = " with biases"
 MOST_RATIO: Final = 1000.0
 NEAR_ONE: Final = 0.005
-"""How far from one the shares of a layer may add up to, as rounded ones do."""
+"""Largest difference from one of the sum of a layer's shares, as with rounded ones."""
 _RULE: Final = "shares of tokens add up to one over the experts of a layer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """What a text says."""
+    """A parsed routing text."""
 
     word: str = ""
-    """State of the router; empty: one of the others holds."""
+    """State of the router; empty if one of the other fields holds."""
     ratio: float | None = None
     """Load of the most loaded rank relative to the mean, whatever its experts."""
     layers: tuple[Mapping[int, float], ...] = ()
-    """Share of a layer's token copies by expert; those that are not named get none."""
+    """Share of a layer's token copies by expert; experts that are not named get none."""
 
     @property
     def is_balanced(self) -> bool:
-        """Whether all experts get the same."""
+        """Whether all experts get the same number of tokens."""
         return self.word == BALANCED or self.ratio == 1
 
     def spread(self, moe: MixtureOfExperts) -> float:
         r"""Standard deviation of the loads of single experts relative to their mean, :math:`\sigma_{64} \sqrt{E/64}`.
 
-        Of a router in a state that a word names; biases that are moved against the load hold once they are learned.
+        Only for a router in a named state; biases that are moved against the load hold once they are learned.
         """
         known = _states()
         by_bias = self.word + BIASES
@@ -52,7 +52,7 @@ class Routing:
         return float(state["spread"]) * math.sqrt(moe.num_experts / known["experts"])
 
     def check(self, moe: MixtureOfExperts, name: str) -> None:
-        """Refuse shares of experts that ``moe``, of the model ``name``, has not. Raises ``InputError``."""
+        """Refuses shares of experts that ``moe``, of the model ``name``, does not have. Raises ``InputError``."""
         experts, most = moe.num_experts, 1 / moe.top_k
         for shares in self.layers:
             beyond = [expert for expert in shares if expert >= experts]
@@ -78,7 +78,7 @@ def _states() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=256)
 def routing_of(text: str) -> Routing:
-    """What a text says. Raises ``InputError`` where it is no routing, or its shares do not add up."""
+    """The routing in a text. Raises ``InputError`` if it is no routing, or its shares do not add up."""
     said = text.strip().lower()
     if said in WORDS:
         return Routing(word=said)

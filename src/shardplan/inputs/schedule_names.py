@@ -1,6 +1,6 @@
-"""The schedules that ship with shardplan: what plans and launch files call them, and where they are.
+"""The built-in schedules: their names in plans and launch files, and their classes.
 
-Their classes are in ``shardplan.physics.schedules``. Help texts and readers take the names from here, without loading
+The classes are in ``shardplan.physics.schedules``. Help texts and readers take the names from here, without loading
 a class.
 """
 
@@ -15,9 +15,9 @@ class BuiltIn(NamedTuple):
     place: str
     """Module and class."""
     words: str
-    """What it is called."""
+    """Its title."""
     has_one_chunk: bool = False
-    """Whether a rank holds one chunk of the model, and never several."""
+    """Whether a rank always holds one chunk of the model."""
 
 
 BUILT_IN: Final = {
@@ -37,8 +37,9 @@ BUILT_IN: Final = {
     "dualpipe": BuiltIn("dualpipe:DualPipe", "dualpipe", has_one_chunk=True),
     "dualpipe-v": BuiltIn("dualpipe:DualPipeV", "dualpipe-v"),
 }
-"""By name, in the order in which they are shown. ZB-1p and ZB-2p are what the authors' scheduler finds within the
-memory of ZB-H1 and ZB-H2 (arXiv 2401.10241, section 3)."""
+"""Schedules by name, in the order in which they are shown. ZB-1p and ZB-2p are what the authors' scheduler finds within
+the memory of ZB-H1 and ZB-H2 (arXiv 2401.10241, section 3).
+"""
 
 SIMULATED: Final = {
     "eager-1f1b": "one_f_one_b:EagerOneForwardOneBackward",
@@ -48,4 +49,4 @@ SIMULATED: Final = {
     "v-half": "v_pattern:VHalf",
     "v-min": "v_pattern:VMin",
 }
-"""Schedules that have no closed form of their own: the simulation runs them, and searches leave them out."""
+"""Schedules without a closed form of their own: only the simulation runs them, and searches leave them out."""

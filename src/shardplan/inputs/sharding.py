@@ -1,7 +1,7 @@
 """What data parallelism shards, as answers to four questions, so that every kind of sharding is a point of one space.
 
-For weights, gradients and optimizer states alike: over which ranks is it sharded, when are weights gathered and how
-long do they stay, when are gradients reduced, and what is whole meanwhile. The word of a plan answers what it shards;
+For weights, gradients and optimizer states: over which ranks is each sharded, when are weights gathered and how
+long do they stay, when are gradients reduced, and what is whole meanwhile. The plan's word answers what is sharded;
 the software answers how long gathered weights and whole gradients stay (``keeps_weights``, ``keeps_gradients``).
 """
 
@@ -20,7 +20,7 @@ from shardplan.inputs.plan import Sharding
 from shardplan.inputs.software import KeepsWhole, Software
 
 Kinds = str | NDArray[np.str_]
-"""The word of one plan, or an array of them."""
+"""The word of one plan, or an array of words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +51,12 @@ SHARDINGS: Final[Mapping[Sharding, ShardingKind]] = {
 arXiv 2205.00119); zero3 with a second copy within a node (hpZ of ZeRO++, arXiv 2306.10209)."""
 
 EACH_PASS = 2.0
-"""Gathers of a micro-batch where weights are freed after each pass: for the forward and for the backward pass."""
+"""Gathers of a micro-batch if weights are freed after each pass: for the forward and for the backward pass."""
 
 
 @cache
 def kinds_that(answer: str) -> tuple[Sharding, ...]:
-    """Words of the kinds for which an answer is yes."""
+    """Words of the kinds with a certain property."""
     return tuple(word for word, kind in SHARDINGS.items() if getattr(kind, answer))
 
 
@@ -65,17 +65,17 @@ def sharding_fields(
 ) -> dict[str, Any]:
     """Fields of ``PlanNumbers`` for plans with these kinds of sharding over a number of ranks (0: all ``replicas``)."""
     given = where(np.greater(degrees, 0), degrees, replicas)
-    second = _are(kinds, "second_copy")
+    second = _have_property(kinds, "second_copy")
     whole = where(second, replicas, given)
-    weights, gradients = _are(kinds, "weights"), _are(kinds, "gradients")
-    freed = _unless(weights, stays_whole(software.keeps_weights, pp))
-    reduced = _unless(gradients, stays_whole(software.keeps_gradients, pp))
+    weights, gradients = _have_property(kinds, "weights"), _have_property(kinds, "gradients")
+    freed = _without(weights, stays_whole(software.keeps_weights, pp))
+    reduced = _without(gradients, stays_whole(software.keeps_gradients, pp))
     gathers = where(freed, EACH_PASS, 0.0)
     if software.zero2_gathers == "microbatch":
-        passing = _unless(_unless(gradients, weights), stays_whole(software.keeps_weights, pp))
+        passing = _without(_without(gradients, weights), stays_whole(software.keeps_weights, pp))
         gathers = gathers + where(passing, 1.0, 0.0)
     return {
-        "shards_optimizer": _are(kinds, "optimizer"),
+        "shards_optimizer": _have_property(kinds, "optimizer"),
         "shards_gradients": reduced,
         "scatters_gradients": gradients,
         "shards_weights": weights,
@@ -91,17 +91,17 @@ def stays_whole(when: KeepsWhole, pp: Numbers) -> Flags:
 
 
 def expert_ranks(degree: Numbers, replicas: Numbers, edp: Numbers) -> Numbers:
-    """Ranks over which states of experts are sharded: the same share of their ``edp`` replicas as of the dense ones."""
+    """Ranks over which expert states are sharded: the same share of their ``edp`` replicas as for dense ones."""
     share = np.maximum(np.floor(degree * edp / replicas), 1)
     return np.gcd(np.asarray(share, dtype=np.int64), np.asarray(edp, dtype=np.int64))
 
 
-def _are(kinds: Kinds, answer: str) -> Flags:
-    """Whether the answer of each kind is yes."""
+def _have_property(kinds: Kinds, answer: str) -> Flags:
+    """Whether each kind has a property."""
     words = kinds_that(answer)
     return kinds in words if isinstance(kinds, str) else np.isin(kinds, words)
 
 
-def _unless(one: Flags, other: Flags) -> Flags:
-    """The one without the other; what never holds adds no axis."""
+def _without(one: Flags, other: Flags) -> Flags:
+    """One flag without the other; a flag that never holds adds no axis."""
     return np.logical_and(one, np.logical_not(other)) if np.any(other) else one

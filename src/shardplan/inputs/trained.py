@@ -1,4 +1,4 @@
-"""Which parameters a job trains: all, some with others frozen, or adapters next to frozen ones."""
+"""Which parameters a job trains: all, some with others frozen, or adapters on frozen ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WANTED: Final = "none, or a comma list of embedding, head and layers:FIRST-LAST,
 
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
-    """Parts of a model that keep their weights."""
+    """Frozen parts of a model."""
 
     embedding: bool = False
     head: bool = False
     layers: tuple[int, ...] = ()
-    """Positions of layers, from 0."""
+    """Indices of layers, from 0."""
 
 
 def targets_meant(words: str) -> str:
@@ -57,7 +57,7 @@ def lora_targets(words: str) -> tuple[str, ...]:
 
 
 def frozen_parts(words: str) -> Frozen:
-    """Parts that ``freeze`` names. Raises ``InputError``."""
+    """The parts in the text of ``freeze``. Raises ``InputError``."""
     frozen = Frozen()
     for word in (part.strip() for part in words.split(",")):
         span = _LAYERS.fullmatch(word)
@@ -77,7 +77,7 @@ def frozen_parts(words: str) -> Frozen:
 
 
 def trained_model(model: ModelConfig, *, lora: bool, freeze: str) -> ModelConfig:
-    """``model`` with the gradients that every layer needs. Raises ``InputError`` where nothing is left to train."""
+    """``model`` with the gradients that every layer needs. Raises ``InputError`` if nothing is left to train."""
     frozen = frozen_parts(freeze)
     if frozen.layers and max(frozen.layers) >= model.num_hidden_layers:
         raise InputError(
@@ -104,19 +104,19 @@ def trained_model(model: ModelConfig, *, lora: bool, freeze: str) -> ModelConfig
 
 
 def _gradients(position: int, first: int, *, is_frozen: bool) -> Gradients:
-    """What a layer needs where the first part that is trained is at the position ``first``."""
+    """Gradients that a layer needs if the first trained part is at the position ``first``."""
     if not is_frozen:
         return "all"
     return "input" if position > first else "none"
 
 
 def embedding_is_frozen(model: ModelConfig, *, lora: bool, freeze: str) -> bool:
-    """Whether the input table keeps its weights: a tied head freezes with it."""
+    """Whether the input embedding is frozen: a tied head freezes with it."""
     frozen = frozen_parts(freeze)
     return lora or frozen.embedding or (model.tie_word_embeddings and frozen.head)
 
 
 def head_is_frozen(model: ModelConfig, *, lora: bool, freeze: str) -> bool:
-    """Whether the output head keeps its weights."""
+    """Whether the output head is frozen."""
     frozen = frozen_parts(freeze)
     return lora or frozen.head or (model.tie_word_embeddings and frozen.embedding)

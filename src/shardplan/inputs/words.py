@@ -1,7 +1,7 @@
-"""The vocabulary: what frameworks and people call the fields of a job and a plan, and the values of these fields.
+"""The vocabulary: names that frameworks and people use for the fields of a job and a plan, and for their values.
 
-The command line, measured runs, Python and plan files all read these tables. A name is in a table only where it means
-exactly one thing; ``docs/inputs/words.md`` shows all of them.
+The command line, measured runs, Python and plan files all read these tables. Only names with exactly one meaning are in
+them; ``docs/inputs/words.md`` shows all of them.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ ATTENTION_GENERATIONS: Final = words(
         "flash1": "flash1 fa1 flash-attn-1 flash-attention-1",
     }
 )
-"""Kernels whose generation their name tells; that of ``sdpa`` and ``flex`` is the stack's."""
+"""Kernels whose name tells their generation; that of ``sdpa`` and ``flex`` is the stack's."""
 ATTENTION_KERNELS: Final = words(
     {
         value: " ".join(name for name in listed.split() if folded(name) not in ATTENTION_GENERATIONS)
         for value, listed in ATTENTIONS.names.items()
     }
 )
-"""Names that say no generation, which a field of its own holds."""
+"""Names without a generation, which has its own field."""
 
 TRAINED: Final = words(
     {"full": "full all pretrain pretraining", "lora": "lora peft adapter adapters", "qlora": "qlora"}
@@ -77,7 +77,7 @@ BASE_WEIGHTS: Final = words(
         "nf4-dq": "nf4-dq bnb-nf4-dq bnb.nf4-dq nf4-double-quant",
     }
 )
-"""Formats of weights next to adapters; LitGPT writes ``bnb.nf4``."""
+"""Formats of weights under adapters; LitGPT writes ``bnb.nf4``."""
 LORA_MATRICES: Final = words(
     {
         "q": "q q-proj query wq linear-q",
@@ -210,11 +210,11 @@ FIELD_NAMES: Final = words(
         "tokens": "tokens num-tokens train-tokens training-tokens total-tokens",
     }
 )
-"""Names of fields, as columns of measured runs, flags and keys of ``--fix`` carry them."""
+"""Names of fields in columns of measured runs, flags and keys of ``--fix``."""
 
 
 def field_meant(name: str) -> str | None:
-    """The field that ``name`` is a name of; None where it is none.
+    """The field with the name ``name``; None if there is none.
 
     >>> field_meant("Tensor_Model_Parallel_Size")
     'tp'

@@ -1,4 +1,4 @@
-"""What every published model of training cost answers, and a user's own one that joins them.
+"""The interface of published models of training cost, which a user's own model can implement too.
 
 A method is a small class. It answers cases in the form of its own paper (``answer``), recomputes the cases of a
 reference file (``cases``), and maps a question of ours onto what it knows (``plan``), saying what it had to ignore.
@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 
 
 class MethodError(ShardplanError):
-    """A question of which a published method cannot speak."""
+    """A question that a published method cannot answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,30 +30,30 @@ class MethodRow:
     """One configuration as a method sees it."""
 
     degrees: dict[str, int]
-    """``dp``, ``tp``, ``pp`` and what else the method knows, in our words."""
+    """``dp``, ``tp``, ``pp`` and other degrees of the method, by our names."""
     step_time: float | None = field(default=None, metadata=in_files("step_time_s"))
-    """One optimizer step, where the method predicts a time. [s]"""
+    """One optimizer step, if the method predicts a time. [s]"""
     memory_bytes: float | None = None
-    """Memory of one accelerator, where the method predicts it. [bytes]"""
+    """Memory of one accelerator, if the method predicts it. [bytes]"""
     fits: bool | None = None
-    """Whether that fits, by the method's own rule."""
+    """Whether the memory fits, by the method's own rule."""
     parts: dict[str, float] = field(default_factory=dict)
     """The method's own terms, with the unit as part of the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodAnswer:
-    """What a method says to a question of ours."""
+    """A method's answer to a question of ours."""
 
     method: str
     rows: tuple[MethodRow, ...]
     """Configurations, the method's own best first."""
     mapped: tuple[str, ...]
-    """How the question was put in the method's terms."""
+    """How the question was translated into the method's terms."""
     ignored: tuple[str, ...]
-    """What of the question the method does not know."""
+    """What the method ignores of the question."""
     notes: tuple[str, ...] = ()
-    """Known errors of the method that touch this answer."""
+    """Known errors of the method that affect this answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,9 @@ class Method(ABC):
     """A published model of training cost."""
 
     name: str
-    """Word for it on the command line."""
+    """Name on the command line."""
     title: str
-    """What it is, in a line."""
+    """Description in one line."""
     source: str
     """Where it was published."""
     counts: tuple[str, ...]
@@ -87,11 +87,11 @@ class Method(ABC):
 
     @abstractmethod
     def cases(self, text: str) -> Iterator[Case] | None:
-        """Recomputes every case of a reference file; None where the file is not of this method."""
+        """Recomputes every case of a reference file; None if the file is not of this method."""
 
     def recomputed(self, case: Record, results: Collection[str], name: str = "") -> Case:
-        """A case of a reference file, which holds its terms and, among ``results``, what was published."""
-        computed = self.answer(case)  # which says what is wrong with a case that is none
+        """A case of a reference file, which holds the method's terms and, in ``results``, the published figures."""
+        computed = self.answer(case)  # raises if the fields are not a case
         expected = {key: case[key] for key in results if key in case}
         return Case(name=name or str(case.get("name", "case")), expected=expected, computed=computed)
 
@@ -99,4 +99,4 @@ class Method(ABC):
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
-        """Answers a question of ours. Raises ``MethodError`` where the method cannot speak of it."""
+        """Answers a question of ours. Raises ``MethodError`` if the method cannot answer it."""

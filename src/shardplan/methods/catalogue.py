@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 GROUP: Final = "shardplan.methods"
 OWN: Final = ("calculator", "subramanian2024", "data-movement", "searcher")
-"""The built-in ones, in the order in which they are shown; others follow by name."""
+"""The built-in methods, in the order in which they are shown; others follow by name."""
 
 
 def list_methods() -> list[str]:
@@ -25,7 +25,7 @@ def list_methods() -> list[str]:
 
 
 def load_method(name: str) -> Method:
-    """The method called ``name``. Raises ``UnknownNameError``, or ``InputError`` where its package is at fault."""
+    """The method called ``name``. Raises ``UnknownNameError``, or ``InputError`` if its package is at fault."""
     known = _entry_points()
     if name not in known:
         raise UnknownNameError("method", f"{name!s:.60}", known, hint="see `shardplan published methods`")
@@ -52,7 +52,7 @@ def broken_methods() -> dict[str, str]:
 
 
 def asked_of(method: Method, ask: Callable[[], Answer]) -> Answer:
-    """What ``ask`` returns; whatever escapes from a method of another package becomes an ``InputError``."""
+    """The result of ``ask``; any error in a method of another package becomes an ``InputError``."""
     try:
         return ask()
     except ShardplanError:
@@ -68,7 +68,7 @@ def asked_of(method: Method, ask: Callable[[], Answer]) -> Answer:
 
 
 def _entry_points() -> dict[str, EntryPoint]:
-    """By name; a built-in method cannot be replaced by another package's."""
+    """Entry points by name; another package cannot replace a built-in method."""
     found = sorted(entry_points(group=GROUP), key=lambda point: (not point.value.startswith("shardplan."), point.value))
     points: dict[str, EntryPoint] = {}
     for point in found:
@@ -78,7 +78,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> tuple[Method | None, str]:
-    """The method of an entry point, or what is wrong with it."""
+    """The method of an entry point, or its error."""
     try:
         method = point.load()()
     except Exception as error:  # noqa: BLE001  # another package's code may fail in any way

@@ -1,4 +1,4 @@
-"""Recomputes reference files: how far every published figure is from what this program computes."""
+"""Recomputes reference files: the difference of every published figure from what this program computes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from shardplan.methods.catalogue import asked_of, load_methods
 TOLERANCE: Final = 1e-9
 """Largest relative difference that passes."""
 ZERO_TOLERANCE: Final = 1e-12
-"""Largest absolute difference that passes where the reference is zero."""
+"""Largest absolute difference that passes if the reference is zero."""
 REFERENCE: Final = FileKind("the file", 64 * 2**20, "a reference file is a text of moderate length")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseCheck:
-    """One case of a reference file next to what was computed for it."""
+    """One case of a reference file next to its recomputed figures."""
 
     name: str
     num_values: int
@@ -31,15 +31,15 @@ class CaseCheck:
     worst_relative: float
     """Largest relative difference, of those whose reference is not zero."""
     worst_relative_at: str
-    """Where it is, such as ``rows[3].memory_per_gpu``; empty where every figure agrees."""
+    """Where it is, such as ``rows[3].memory_per_gpu``; empty if every figure agrees."""
     worst_at_zero: float
     """Largest absolute difference of those whose reference is zero."""
     differing: tuple[str, ...]
-    """Recommendations, counts and words that are not the same, and figures that are missing."""
+    """Recommendations, counts and words that differ, and missing figures."""
 
     @property
     def passed(self) -> bool:
-        """Whether all of it agrees."""
+        """Whether everything agrees."""
         return self.worst_relative <= TOLERANCE and self.worst_at_zero <= ZERO_TOLERANCE and not self.differing
 
 
@@ -48,7 +48,7 @@ class FileCheck:
     """A reference file recomputed."""
 
     label: str
-    """The file as it was named."""
+    """The file name as given."""
     method: str
     cases: tuple[CaseCheck, ...]
 
@@ -74,7 +74,7 @@ class FileCheck:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Everything that is not the same, each with the name of its case."""
+        """Everything that differs, each with the name of its case."""
         return tuple(f"{case.name}: {text}" for case in self.cases for text in case.differing)
 
     @property
@@ -84,21 +84,21 @@ class FileCheck:
 
 
 def check_files(paths: Iterable[Path]) -> tuple[FileCheck, ...]:
-    """Recomputes every file. Raises ``InputError`` where no method knows one."""
+    """Recomputes every file. Raises ``InputError`` if no method recognises one."""
     methods = load_methods()
     return tuple(check_file(path, methods) for path in paths)
 
 
 def check_file(path: Path, methods: Sequence[Method] | None = None) -> FileCheck:
-    """Recomputes every case of the file at ``path``. Raises ``InputError`` where no method knows it."""
+    """Recomputes every case of the file at ``path``. Raises ``InputError`` if no method recognises it."""
     text = read_text(path, REFERENCE)
     if path.suffix.lower() == ".json":
-        parse_document(text, label=str(path), is_json=True)  # says what is wrong with a malformed one
+        parse_document(text, label=str(path), is_json=True)  # raises for a malformed file
     return check_text(text, str(path), methods)
 
 
 def check_text(text: str, label: str, methods: Sequence[Method] | None = None) -> FileCheck:
-    """As ``check_file`` for a text already read; ``methods``: those that may own it, all where not given."""
+    """Like ``check_file``, for a text; ``methods`` are those that may own it, by default all."""
     for method in load_methods() if methods is None else methods:
         cases = asked_of(method, partial(_cases, method, text))
         if cases is None:
@@ -124,14 +124,14 @@ def _cases(method: Method, text: str) -> tuple[Case, ...] | None:
 
 
 def compare(case: Case) -> CaseCheck:
-    """Every figure of ``case.expected`` next to the computed one. What is computed beyond it is not looked at."""
+    """Every figure of ``case.expected`` next to the computed one. Additional computed figures are ignored."""
     tally = _Tally()
     tally.add("", case.expected, case.computed)
     return CaseCheck(name=case.name, **vars(tally) | {"differing": tuple(tally.differing)})
 
 
 class _Tally:
-    """Differences met so far in one case."""
+    """Differences found so far in one case."""
 
     def __init__(self) -> None:
         self.num_values = 0
@@ -178,7 +178,7 @@ def _is_number(value: object) -> bool:
 
 
 def _relative(expected: float, computed: float) -> float:
-    """Relative difference; infinite where one of the two is not a finite number."""
+    """Relative difference; infinite if one of the two is not a finite number."""
     if expected == computed:
         return 0.0
     try:

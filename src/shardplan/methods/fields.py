@@ -1,4 +1,4 @@
-"""Fields of a case that nobody vouches for: known, complete, of their type and range, or an error that names one."""
+"""Strict checks of a case's fields: known, complete, of their type and range, or an error that names one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 
 
 def _whole(value: object) -> object:
-    """A whole number that is written as a float, as an integer."""
+    """A whole number written as a float, as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -39,7 +39,7 @@ Read = TypeVar("Read", bound=StrictFields)
 
 
 def read_fields(kind: type[Read], case: Mapping[str, Any], *, owner: str, results: Collection[str] = ()) -> Read:
-    """The fields of ``case``; its name and published ``results`` are passed over. Raises ``InputError``."""
+    """The fields of ``case``, without its name and published ``results``. Raises ``InputError``."""
     if not isinstance(case, Mapping):
         raise InputError(f"{owner}: a case is a set of fields, not {shown(case)}", rule="a case has named fields")
     given = {name: value for name, value in case.items() if name != "name" and name not in results}
@@ -48,7 +48,7 @@ def read_fields(kind: type[Read], case: Mapping[str, Any], *, owner: str, result
 
 
 def json_cases(text: str, part: str) -> list[Any] | None:
-    """The ``cases`` of a JSON text, one of which has such a ``part``; None where it holds none."""
+    """The ``cases`` of a JSON text, one of which has such a ``part``; None if it has none."""
     cases = (json_object(text) or {}).get("cases")
     if not isinstance(cases, list) or not any(isinstance(case, dict) and part in case for case in cases):
         return None
@@ -56,7 +56,7 @@ def json_cases(text: str, part: str) -> list[Any] | None:
 
 
 def json_object(text: str) -> Mapping[str, Any] | None:
-    """The object that a JSON text holds; None where it is no JSON or holds something else."""
+    """The object in a JSON text; None if it is no JSON or another value."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

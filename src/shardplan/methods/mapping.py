@@ -1,4 +1,4 @@
-"""A question of ours as simpler models see it: one node size, whole-batch work of each layer."""
+"""A question of ours in the terms of simpler models: one node size, whole-batch work of each layer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASK_ANOTHER: Final = "ask another method (`shardplan published methods`)"
 
 @contextmanager
 def as_refusal(hint: str = "") -> Iterator[None]:
-    """Turns what a method finds wrong with a question of ours into a ``MethodError``; ``hint``: in place of its own."""
+    """Turns an ``InputError`` about a question of ours into a ``MethodError``; ``hint`` replaces its own."""
     try:
         yield
     except MethodError:
@@ -38,19 +38,19 @@ def as_refusal(hint: str = "") -> Iterator[None]:
         raise MethodError(error.message, rule=error.rule, hint=hint or error.hint) from None
 
 
-def put(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
-    """A question of ours as a case of a method. Raises ``MethodError`` where it is outside what the method takes."""
+def case_of(kind: type[Terms], terms: Mapping[str, Any], *, owner: str) -> Terms:
+    """A question of ours as a case of a method. Raises ``MethodError`` if it is outside the method's range."""
     with as_refusal(ASK_ANOTHER):
         return read_fields(kind, terms, owner=owner)
 
 
 def domain_size(cluster: Cluster) -> int:
-    """Accelerators of the innermost domain; of a node where that has no bound."""
+    """Accelerators of the innermost domain, or of a node if that has no bound."""
     return cluster.innermost.size or cluster.accelerators_per_node
 
 
 def even_nodes(cluster: Cluster, num_accelerators: int) -> tuple[int, int]:
-    """Number of scale-up domains and accelerators used of each: as in our own estimate, or fewer to divide the job."""
+    """Number of scale-up domains and accelerators used of each: as in our estimate, or fewer to divide the job."""
     inner = cluster.innermost
     used = domain_size(cluster) if inner.size is None else network.domain_size(inner, num_accelerators)
     used = math.gcd(used, num_accelerators)
@@ -65,7 +65,7 @@ def spanned_tiers(cluster: Cluster, num_accelerators: int) -> list[NetworkTier]:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """What the global batch costs in one layer, forward, on a single accelerator."""
+    """Forward cost of the global batch in one layer, on a single accelerator."""
 
     flops: float
     """Forward FLOP."""
@@ -81,7 +81,7 @@ def one_sequence(model: ModelConfig, job: Job) -> Shard:
 
 
 def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:
-    """Work of every layer, in order; what stands before the first and behind the last is added to these."""
+    """Work of every layer, in order; that of embedding and head is added to the first and the last."""
     shard = one_sequence(model, job)
     kinds = [layer_block(kind, shard) for kind in model.layer_kinds]
     blocks = [kinds[index] for index in model.layer_pattern]
@@ -94,7 +94,7 @@ def layer_work(model: ModelConfig, job: Job) -> tuple[LayerWork, ...]:
     return tuple(
         LayerWork(
             flops=float(sum(float(operator.flops) for operator in block.operators)) * sequences,
-            all_reduced_bytes=float(sum(map(float, sizes))) / 2 * sequences,  # a gather and a scatter are one
+            all_reduced_bytes=float(sum(map(float, sizes))) / 2 * sequences,  # gather and scatter: one all-reduce
             output_bytes=output * sequences,
         )
         for block, sizes in zip(blocks, exchanged, strict=True)

@@ -1,6 +1,6 @@
 """Models, clusters and accelerators by name or by path.
 
-Names are those of the files under ``shardplan/data``, in any case of letters, or others that mean one of them
+Names are those of the files under ``shardplan/data``, in any case, or other unambiguous names
 (:mod:`shardplan.inputs.readers.names`). Paths lead to files in the same format: YAML or JSON for clusters and
 accelerators, ``config.json`` or a folder with one for models. A model may also be in the local hub cache
 (:mod:`shardplan.inputs.readers.hub`).
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 NameOrPath = str | os.PathLike[str]
 
 MOST_NEAR: Final = 5
-"""Near names that an error lists."""
+"""Most similar names that an error lists."""
 
 
 def list_models() -> list[str]:
-    """Names of the models that are shipped."""
+    """Names of the built-in models."""
     return sorted(shipped_names("model").values())
 
 
 def list_clusters() -> list[str]:
-    """Names of the clusters that are shipped."""
+    """Names of the built-in clusters."""
     return sorted(shipped_names("cluster").values())
 
 
 def list_accelerators() -> list[str]:
-    """Names of the accelerators that are shipped."""
+    """Names of the built-in accelerators."""
     return sorted(shipped_names("accelerator").values())
 
 
@@ -59,7 +59,7 @@ def load_model(name_or_path: NameOrPath | Mapping[str, Any]) -> ModelConfig:
     """A model by name, by the path of its ``config.json`` or of the folder that holds one. Raises InputError.
 
     A name may be that of a repository on the Hugging Face hub: one of a built-in model, or one in the local cache.
-    A mapping is what a ``config.json`` holds.
+    A mapping has the contents of a ``config.json``.
     """
     from shardplan.inputs.readers.hf.config import model_from_config, read_model_file
     from shardplan.inputs.readers.hf.file import config_path
@@ -76,7 +76,7 @@ def load_model(name_or_path: NameOrPath | Mapping[str, Any]) -> ModelConfig:
 
 
 def _name_in(config: Mapping[str, Any]) -> str:
-    """What a configuration in memory is called: the last part of its ``_name_or_path``."""
+    """Name of a configuration in memory: the last part of its ``_name_or_path``."""
     stated = config.get("_name_or_path")
     return printable(stated.rstrip("/").rpartition("/")[2]) if isinstance(stated, str) and stated else "config"
 
@@ -92,8 +92,8 @@ def load_cluster(
 ) -> Cluster:
     """A cluster by name or by the path of its file, with single values replaced: see :class:`Overrides`.
 
-    The name of an accelerator is its usual cluster. Another ``accelerator`` brings its own fast link where that is of
-    the same family. Raises InputError.
+    The name of an accelerator stands for its usual cluster. Another ``accelerator`` brings its own fast link if that is
+    of the same family. Raises InputError.
     """
     if (
         accelerator is None
@@ -102,42 +102,44 @@ def load_cluster(
     ):
         return _usual_cluster(name_or_path, f"{printable(name_or_path)} is the name of an accelerator", overrides)
     document, label, taken = _document("cluster", name_or_path)
-    cluster = _assuming(cluster_from(document, label, _own_accelerator(document, label)), taken)
+    cluster = _with_assumption(cluster_from(document, label, _own_accelerator(document, label)), taken)
     if accelerator is not None:
         cluster = _with_accelerator(cluster, accelerator)
     return override(cluster, overrides)
 
 
 def names_accelerator(cluster: object) -> TypeGuard[str]:
-    """Whether what is to be a cluster is the name of an accelerator, and not that of a cluster."""
+    """Whether the text for a cluster is the name of an accelerator, and not that of a cluster."""
     if not isinstance(cluster, str) or not cluster.strip() or _is_one("cluster", cluster):
         return False
     return _is_one("accelerator", cluster)
 
 
-def _assuming(cluster: Cluster, taken: tuple[str, ...]) -> Cluster:
-    """``cluster`` with what was taken as what."""
+def _with_assumption(cluster: Cluster, taken: tuple[str, ...]) -> Cluster:
+    """``cluster`` with an assumption on how its name was understood."""
     return replace(cluster, assumptions=(*taken, *cluster.assumptions)) if taken else cluster
 
 
 def cluster_of_accelerator(name_or_path: NameOrPath, **overrides: Unpack[Overrides]) -> Cluster:
     """The usual cluster of an accelerator, with single values replaced: see :class:`Overrides`.
 
-    It is the node type that the accelerator's file names, or is built from the part's own scale-up domain and a default
-    network; ``assumptions`` says which and why. Raises InputError.
+    It is the node type that the accelerator's file names, or is built from the accelerator's own scale-up domain and a
+    default network; ``assumptions`` says which and why. Raises InputError.
     """
     return _usual_cluster(name_or_path, "no cluster given", overrides)
 
 
 def _usual_cluster(name_or_path: NameOrPath, why: str, overrides: Overrides) -> Cluster:
-    """The usual cluster of an accelerator; ``why`` it is taken is among its assumptions."""
+    """The usual cluster of an accelerator; its assumptions say ``why`` it was taken."""
     document, label, called = _document("accelerator", name_or_path)
     accelerator, usual = accelerator_from(document, label), document.get("usual_cluster")
     if usual:
-        cluster = _assuming(_with_accelerator(load_cluster(_beside(usual, label)), name_or_path, is_said=True), called)
+        cluster = _with_assumption(
+            _with_accelerator(load_cluster(_relative_to_file(usual, label)), name_or_path, is_said=True), called
+        )
         taken = f"{why}: {cluster.full_name}, the usual one of {accelerator.name}"
     else:
-        cluster = _assuming(cluster_around(accelerator, document, label), called)
+        cluster = _with_assumption(cluster_around(accelerator, document, label), called)
         taken = f"{why} and no node type is known for {accelerator.name}: built from its own links"
     return override(replace(cluster, assumptions=(taken, *cluster.assumptions)), overrides)
 
@@ -145,10 +147,12 @@ def _usual_cluster(name_or_path: NameOrPath, why: str, overrides: Overrides) -> 
 def _own_accelerator(document: Document, label: str) -> Accelerator:
     """The accelerator that a cluster file names, points to or describes."""
     given = document["accelerator"]
-    return load_accelerator(_beside(given, label)) if isinstance(given, str) else accelerator_from(given, label)
+    return (
+        load_accelerator(_relative_to_file(given, label)) if isinstance(given, str) else accelerator_from(given, label)
+    )
 
 
-def _beside(given: str, label: str) -> NameOrPath:
+def _relative_to_file(given: str, label: str) -> NameOrPath:
     """A name, or the path of a file relative to the file ``label`` that mentions it."""
     beside = Path(label).parent / given
     is_file = looks_like_path(given) and os.path.isfile(beside)  # noqa: PTH113  # Path.is_file raises in closed folders
@@ -156,14 +160,14 @@ def _beside(given: str, label: str) -> NameOrPath:
 
 
 def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator, *, is_said: bool = False) -> Cluster:
-    """``cluster`` made of another accelerator, with that one's own fast link where it is of the same family.
+    """``cluster`` with another accelerator, and with that one's own fast link if it is of the same family.
 
-    ``is_said``: what the name is taken as is among the assumptions already.
+    ``is_said``: the assumptions already say how the name was understood.
     """
     if isinstance(given, Accelerator):
         return _in_network_of(cluster, given)
     document, label, taken = _document("accelerator", given)
-    cluster = cluster if is_said else _assuming(cluster, taken)
+    cluster = cluster if is_said else _with_assumption(cluster, taken)
     accelerator = accelerator_from(document, label)
     tier, own = cluster.innermost, scale_up_from(document, label, name=cluster.innermost.name)
     if accelerator == cluster.accelerator:
@@ -186,13 +190,13 @@ def _with_accelerator(cluster: Cluster, given: NameOrPath | Accelerator, *, is_s
 
 
 def _in_network_of(cluster: Cluster, accelerator: Accelerator) -> Cluster:
-    """Another part in the same network; the price quoted was that of the old one."""
+    """Another accelerator in the same network, without the price, which was that of the old one."""
     line = f"{accelerator.name} in place of {cluster.accelerator.name} in the network of {cluster.name}"
     return replace(cluster, accelerator=accelerator, price_per_hour=None, assumptions=(*cluster.assumptions, line))
 
 
 def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple[str, ...]]:
-    """The fields of a shipped or a user's file, its name for messages, and what was assumed. Raises InputError."""
+    """The fields of a built-in or a user's file, its name for messages, and assumptions. Raises InputError."""
     path, taken, _ = _find(what, name_or_path)
     if path.parent == DATA / FOLDERS[what][0]:
         return shipped_document(path), path.stem, taken
@@ -204,9 +208,9 @@ def _document(what: str, name_or_path: NameOrPath) -> tuple[Document, str, tuple
 
 
 def shipped_name(what: str, name: str) -> str:
-    """The shipped model, cluster or accelerator that ``name`` means. No file of a user is looked at. Raises InputError.
+    """The built-in model, cluster or accelerator that ``name`` means. Reads no user file. Raises InputError.
 
-    For callers who may name what is shipped, but may not read files: ``/etc/passwd`` is an unknown name.
+    For callers who may not read files: ``/etc/passwd`` is an unknown name.
     """
     known = shipped_names(what)
     found = known.get(name.lower()) or name_meant(what, name)
@@ -221,7 +225,7 @@ def shipped_name(what: str, name: str) -> str:
 
 
 def is_shipped(what: str, name: str) -> bool:
-    """Whether ``name`` means a shipped model, cluster or accelerator, and not a file of a user."""
+    """Whether ``name`` means a built-in model, cluster or accelerator, and not a user's file."""
     try:
         shipped_name(what, name)
     except UnknownNameError:
@@ -230,17 +234,17 @@ def is_shipped(what: str, name: str) -> bool:
 
 
 class NamedFile(NamedTuple):
-    """A file that a name means."""
+    """The file that a name means."""
 
     path: Path
     taken: tuple[str, ...] = ()
-    """What was taken as what, if the name is not that of the file."""
+    """How the name was understood, if it is not that of the file."""
     relative: Relative | None = None
-    """The model with other dimensions than the file's that is meant."""
+    """The meant model, if its dimensions differ from those of the file."""
 
 
 def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
-    """The shipped file called ``name_or_path``, the user's, or the shipped one that it means. Raises InputError."""
+    """The built-in file called ``name_or_path``, the user's, or a built-in one by another name. Raises InputError."""
     text = os.fsdecode(name_or_path) if isinstance(name_or_path, str | os.PathLike) else ""
     if not text.strip():
         raise InputError(
@@ -251,7 +255,7 @@ def _find(what: str, name_or_path: NameOrPath) -> NamedFile:
         return NamedFile(_shipped(what, shipped_names(what)[text.lower()]))
     if _is_users(what, text, is_path=is_path):
         return NamedFile(Path(text))
-    named = None if is_path else _named_otherwise(what, text)
+    named = None if is_path else _file_by_other_name(what, text)
     if named is None:
         raise _not_found(what, text, is_path=is_path or looks_like_path(text))
     return named
@@ -263,7 +267,7 @@ def _shipped(what: str, name: str) -> Path:
 
 
 def _is_users(what: str, text: str, *, is_path: bool) -> bool:
-    """Whether ``text`` is the path of something there: a file, or a folder that is meant as one."""
+    """Whether ``text`` is the path of an existing file, or of a folder that is meant as one."""
     path = Path(text)
     try:
         if not path.exists():
@@ -275,8 +279,8 @@ def _is_users(what: str, text: str, *, is_path: bool) -> bool:
         return False
 
 
-def _named_otherwise(what: str, text: str) -> NamedFile | None:
-    """The shipped file that is meant by another name, or a model of the hub cache; None where there is none."""
+def _file_by_other_name(what: str, text: str) -> NamedFile | None:
+    """The built-in file with another name, or a model of the hub cache; None if there is none."""
     from shardplan.inputs.readers.hub import cached_model
 
     relative = relative_meant(text) if what == "model" else None
@@ -323,12 +327,12 @@ def _not_found(what: str, text: str, *, is_path: bool) -> InputError:
             rule=f"the {what} file exists",
             hint=f"correct the path, or give a name: {' or '.join(nearest) or f'see `shardplan {what}s`'}",
         )
-    meant = names_meant(what, text)  # several: of one alone it would have been found
+    meant = names_meant(what, text)  # several; a single one would have been found
     return UnknownNameError(what, shown, () if meant else known.values(), hint=_where_to_look(what, text, meant))
 
 
 def _where_to_look(what: str, text: str, meant: Sequence[str]) -> str:
-    """What else ``text`` names, or the names that it may mean: ``meant``, or those that contain it if none is near."""
+    """What else ``text`` names, or names that it may mean: ``meant``, or if there are none, names that contain it."""
     lines = [f"{text[:100]} is one of the {other}s;" for other in FOLDERS if other != what and _is_one(other, text)]
     known = shipped_names(what)
     is_near = not meant and nearest_names(text[:100], known.values())

@@ -11,9 +11,9 @@ from shardplan.base.fields import dataclass
 from shardplan.base.files import DATA, shipped_document
 
 Subject = Literal["step_time", "peak_memory", "order", "fits", "false_fits"]
-"""What is off."""
+"""The wrong quantity."""
 Holding = Literal["always", "memory_full"]
-"""Where a cause slows a run: wherever its setting is met, or only where memory is nearly full."""
+"""Whether a cause slows a run wherever its setting occurs, or only if memory is nearly full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class Cause:
     state: str
     """What the user of such a setting should state."""
     against: tuple[str, ...] = ("*",)
-    """Of two runs in the wrong order: patterns of the one that was measured to be faster."""
+    """For two runs in the wrong order: patterns of the one that was measured to be faster."""
     holds: Holding = "always"
 
     def is_of(self, run_id: str, other: str = "") -> bool:
-        """Whether it is that of a run, or of a run measured to be slower than the ``other``."""
+        """Whether the cause applies to a run, or to a run that was measured to be slower than the ``other``."""
         return _matches(run_id, self.runs) and _matches(other, self.against)
 
 
@@ -40,7 +40,7 @@ def _matches(run_id: str, patterns: Sequence[str]) -> bool:
 
 @cache
 def known_causes(subject: Subject) -> tuple[Cause, ...]:
-    """The shipped list, ``data/measured_runs/causes.yaml``."""
+    """The causes in ``data/measured_runs/causes.yaml``."""
     rows = shipped_document(DATA / "measured_runs" / "causes.yaml")[subject]
     return tuple(
         Cause(

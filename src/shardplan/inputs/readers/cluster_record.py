@@ -1,6 +1,6 @@
-"""Clusters as plain records, so that a plan file holds all that it was computed from.
+"""Clusters as plain records, so that a plan file is self-contained.
 
-Every key that carries a quantity ends in its SI unit. ``cluster_from_record(plain(cluster)) == cluster``.
+Every key with a quantity ends in its SI unit. ``cluster_from_record(plain(cluster)) == cluster``.
 Keys of a later version are ignored.
 """
 
@@ -22,11 +22,11 @@ FORMAT: Final = RecordFormat(
 )
 
 MOST: Final = {int: 10**18, float: 1e30}
-"""What numbers are below."""
+"""Upper bound of numbers."""
 
 
 def cluster_from_record(record: object) -> Cluster:
-    """The cluster that :func:`shardplan.base.records.plain` made of it. Raises InputError on a record that is none."""
+    """The cluster of a record made by :func:`shardplan.base.records.plain`. Raises InputError for other records."""
     if not isinstance(record, Mapping):
         raise FORMAT.wrong("cluster", f"is a {type(record).__name__}, not a record with named fields")
     read: Any = FORMAT.read(_schema(), record, root="cluster", as_json=True)
@@ -44,7 +44,7 @@ def _schema() -> type[BaseModel]:
 
 
 def _made(kind: Any, **inner: Any) -> Any:
-    """The model of a dataclass; ``inner``: types of its fields that are records themselves."""
+    """The pydantic model of a dataclass; ``inner`` are types of its fields that are records themselves."""
     from pydantic import ConfigDict, create_model
 
     known: dict[str, Any] = {
@@ -54,7 +54,7 @@ def _made(kind: Any, **inner: Any) -> Any:
 
 
 def _bounded(hint: Any) -> Any:
-    """The type of a value in a record: names are text, and numbers of a size that is computed with."""
+    """The type of a value in a record: names are text, and numbers have a safe size."""
     from pydantic import Field
 
     inner = get_args(hint)

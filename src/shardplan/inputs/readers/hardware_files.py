@@ -1,8 +1,8 @@
-"""The file format of accelerators and clusters: every value with its unit, its source and, where due, a mark.
+"""The file format of accelerators and clusters: every value with its unit, its source and, if needed, a mark.
 
 A value is ``{value: 450, unit: GB/s, source: ..., mark: ...}`` or, in a user's own file, a text with its unit
-(``450 GB/s``). ``source`` is a text or a key of the file's ``sources``. A mark says that a value is to be taken with
-care: from memory, low confidence, assumed. Shipped files are read without pydantic, which costs more than all of them.
+(``450 GB/s``). ``source`` is a text or a key of the file's ``sources``. A mark says that a value is uncertain: from
+memory, low confidence, assumed. Built-in files are read without pydantic, which costs more than all of them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _OF_A_CLUSTER: Final = {
     "host_memory_bandwidth": "bandwidth",
     "price_per_hour": "price",
 }
-"""Values that files may leave out: their kinds, or what they count."""
+"""Optional values of files: their kinds, or what they count."""
 
 
 class _Reader:
-    """Reads the values of one file and remembers where each comes from."""
+    """Reads the values of one file and records the source of each."""
 
     def __init__(self, document: Document, label: str) -> None:
         self.label = label
@@ -74,7 +74,7 @@ class _Reader:
         return parse_count(value, field=where)
 
     def optional(self, document: Document, known: Mapping[str, str]) -> dict[str, Any]:
-        """The values that a file may leave out, by field; ``known``: their kinds, or what they count."""
+        """The optional values of a file, by field; ``known``: their kinds, or what they count."""
         found: dict[str, Any] = {}
         for key, kind in known.items():
             if (raw := document.get(key)) is not None:
@@ -86,7 +86,7 @@ class _Reader:
         return found
 
     def _origin(self, raw: Any, field: str) -> tuple[Any, str]:
-        """Value and unit; notes the source and the mark of ``field``."""
+        """Value and unit; records the source and the mark of ``field``."""
         if not isinstance(raw, Mapping):
             self.sources[field] = self.label
             return raw, ""
@@ -97,7 +97,7 @@ class _Reader:
         return raw.get("value"), raw.get("unit") or ""
 
     def assumed(self, field: str, text: str) -> tuple[str, ...]:
-        """A line for the assumptions when the value of ``field`` is marked as assumed."""
+        """A line for the assumptions if the value of ``field`` is marked as assumed."""
         mark = self.marks.get(field, "")
         return (f"{text} ({mark}): {self.sources[field]}",) if mark.startswith("assumed") else ()
 
@@ -123,7 +123,7 @@ def accelerator_from(document: Document, label: str) -> Accelerator:
 
 
 def scale_up_from(document: Document, label: str, *, name: str = "node") -> Domain | None:
-    """The scale-up domain of an accelerator as a tier called ``name``; None where its file states none."""
+    """The scale-up domain of an accelerator as a tier called ``name``; None if its file has none."""
     raw = document.get("scale_up")
     return None if raw is None else domain_from(raw, label, name=name, legend=document.get("sources"))
 
@@ -136,7 +136,7 @@ def domain_from(raw: Document, label: str, *, name: str, legend: Mapping[str, st
 
 
 def cluster_from(document: Document, label: str, accelerator: Accelerator) -> Cluster:
-    """The cluster that a file describes, of ``accelerator``. Raises InputError."""
+    """The cluster of ``accelerator`` that a file describes. Raises InputError."""
     read = _Reader(document, label)
     optional = read.optional(document, _OF_A_CLUSTER)
     tiers = [_tier_from(raw, read) for raw in document["tiers"]]
@@ -162,14 +162,14 @@ def networks() -> Document:
 
 
 def hop_latency(link_type: LinkType) -> float:
-    """One-way latency of one hop over a family of link where no description says another. [s]"""
+    """One-way latency of one hop over a family of link, used if no description gives another. [s]"""
     defaults = networks()["latency"]
     raw = defaults.get(link_type, defaults["other"])
     return _Reader({}, "networks.yaml").quantity(raw, "time", f"latency.{link_type}")
 
 
 def _tier_from(raw: Document, read: _Reader) -> tuple[NetworkTier, tuple[str, ...]]:
-    """A tier and the defaults taken for it."""
+    """A tier and the defaults used for it."""
     name, link_type = raw["name"], raw.get("link_type") or "other"
     field = f"tiers.{name}"
     bandwidth = read.quantity(raw["bandwidth"], "bandwidth", f"{field}.bandwidth")
@@ -206,7 +206,7 @@ def _by_precision(read: _Reader, document: Document, name: str, kind: Kind) -> d
 
 
 def cluster_around(accelerator: Accelerator, document: Document, label: str) -> Cluster:
-    """A cluster of the part that ``document`` describes; its ``assumptions`` say what was taken. Raises InputError."""
+    """A cluster of the accelerator that ``document`` describes; its ``assumptions`` say how. Raises InputError."""
     defaults = networks()
     own_count, read = document.get("accelerators_per_node"), _Reader({}, label)
     per_node = read.count(own_count or defaults["accelerators_per_node"], "accelerators", "accelerators_per_node")
@@ -230,7 +230,7 @@ def cluster_around(accelerator: Accelerator, document: Document, label: str) -> 
 
 
 def _links(accelerator: Accelerator, document: Document, label: str, per_node: int) -> list[Domain]:
-    """The accelerator's own scale-up domain; where that is smaller than a node, also the node that the host joins."""
+    """The accelerator's own scale-up domain; if that is smaller than a node, also the node that the host joins."""
     own = scale_up_from(document, label)
     size = 0 if own is None or own.tier.size is None else own.tier.size
     name = "node" if size == per_node else "rack" if size > per_node else "bridge"

@@ -1,6 +1,6 @@
-"""Fields of a user's cluster or accelerator file: their names and types. Their values are read by `hardware_files`.
+"""Fields of a user's cluster or accelerator file: their names and types. `hardware_files` reads their values.
 
-In a module of its own because importing pydantic takes longer than all that the shipped files need.
+In a module of its own because importing pydantic takes longer than everything that the built-in files need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel, extra="forbid", strict=True):
-    """Fields that are known, of exactly their type."""
+    """Known fields of exactly their type."""
 
 
 class StatedValue(Strict):
@@ -33,9 +33,9 @@ class StatedValue(Strict):
     unit: str | None = None
     """Its unit, such as ``GB/s``."""
     source: str | None = None
-    """Where it comes from: a text, or a key of the file's ``sources``."""
+    """Its source: a text, or a key of the file's ``sources``."""
     mark: str | None = None
-    """Why confidence in it is low, where it is."""
+    """Why its confidence is low, if it is."""
 
     @model_validator(mode="before")
     @classmethod
@@ -56,35 +56,35 @@ class Link(Strict):
     kind: str | None = None
     """Link in the maker's words, such as ``NVLink4``."""
     link_type: str = "other"
-    """Family of the link; gives the latency where none is stated."""
+    """Family of the link; gives the default latency."""
     topology: str = "switch"
     """``switch``, ``mesh`` or ``torus``."""
     torus_shape: list[int] = []
     """Accelerators along each axis of a torus."""
     size: StatedValue | None = None
-    """Accelerators in one domain; left out for the outermost tier."""
+    """Accelerators in one domain; not given for the outermost tier."""
     bandwidth: StatedValue
     """Nominal, per accelerator and direction."""
     latency: StatedValue | None = None
-    """Of one hop, one way."""
+    """Latency of one hop, one way."""
 
 
 class Tier(Link):
     """One network tier."""
 
     name: Text
-    """What people call the level: ``node``, ``rack``, ``pod`` ..."""
+    """Usual name of the level: ``node``, ``rack``, ``pod`` ..."""
 
 
 class FastDomain(Link):
-    """The scale-up domain that an accelerator's own links make."""
+    """The scale-up domain of an accelerator's own links."""
 
     size: StatedValue
     """Accelerators in one domain."""
 
 
 class DescribedFile(Strict):
-    """What every file has."""
+    """Fields of every file."""
 
     name: Text
     """Identifier."""
@@ -97,7 +97,7 @@ class DescribedFile(Strict):
     notes: str | None = None
     """What a user should know."""
     price_per_hour: StatedValue | None = None
-    """Of one accelerator, or of one node in a cluster file."""
+    """Price of one accelerator, or in a cluster file of one node."""
 
 
 class AcceleratorFile(DescribedFile):
@@ -128,18 +128,18 @@ class AcceleratorFile(DescribedFile):
     memory_efficiency: StatedValue | None = None
     """Measured fraction of the memory bandwidth in large streaming kernels."""
     scale_up: FastDomain | None = None
-    """The scale-up domain that the part's own links make."""
+    """The scale-up domain of the accelerator's own links."""
     accelerators_per_node: StatedValue | None = None
-    """Accelerators that usually share one host; 8 where nothing is stated."""
+    """Accelerators that usually share one host; by default 8."""
     usual_cluster: Text | None = None
-    """Name or path of the cluster that ``--accelerator`` alone takes."""
+    """Name or path of the cluster that ``--accelerator`` alone stands for."""
 
 
 class ClusterFile(DescribedFile):
     """A file that describes a cluster."""
 
     accelerator: object
-    """Name of an accelerator, path of its file, or its fields in place."""
+    """Name of an accelerator, path of its file, or its fields."""
     accelerators_per_node: StatedValue
     """Accelerators that share one host."""
     tiers: list[Tier]
@@ -149,7 +149,7 @@ class ClusterFile(DescribedFile):
     host_memory: StatedValue | None = None
     """Main memory of one node."""
     host_memory_bandwidth: StatedValue | None = None
-    """Bandwidth that updates of offloaded states reach in it; left out: a default for each accelerator."""
+    """Bandwidth of updates of offloaded states in it; by default one for each accelerator."""
 
     @field_validator("accelerator")
     @classmethod
@@ -160,7 +160,7 @@ class ClusterFile(DescribedFile):
 
 
 def check_document(document: Document, label: str, *, what: str) -> None:
-    """Check names and types of the fields of a user's file; ``what``: accelerator or cluster. Raises InputError."""
+    """Checks names and types of the fields of a user's file; ``what`` is accelerator or cluster. Raises InputError."""
     if what == "accelerator":
         ACCELERATOR.read(AcceleratorFile, document, label=label)
         return

@@ -1,6 +1,6 @@
-"""Models in the local download cache of the Hugging Face hub, and the ``config.json`` of others, fetched into it.
+"""Models in the local download cache of the Hugging Face hub, and fetching the ``config.json`` of others into it.
 
-Nothing is fetched but by :func:`fetch`, which the command line and Python call, and ``shardplan serve`` never.
+Only :func:`fetch` uses the network; the command line and Python call it, ``shardplan serve`` never does.
 A repository ``org/name`` is the folder ``models--org--name``: ``refs/main`` holds the revision that was fetched last,
 ``snapshots/REVISION/config.json`` its file.
 """
@@ -24,7 +24,7 @@ REPOSITORY: Final = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 LONGEST: Final = 200
 REFERENCE: Final = FileKind("the reference", 1000, "a reference holds a revision")
 SHORT: Final = 12
-"""Characters of a revision that people are shown."""
+"""Characters of a revision in messages."""
 
 
 class Snapshot(NamedTuple):
@@ -38,13 +38,13 @@ class Snapshot(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Where the model is from."""
+        """The source of the model, as text."""
         which = "" if self.is_only else ", of several in the cache"
         return f"{self.repository} is read from the hub cache, revision {self.revision[:SHORT]}{which}"
 
 
 def cached_model(repository: str) -> Snapshot | None:
-    """The newest fetched configuration of a repository; None where the cache has none."""
+    """The newest fetched configuration of a repository; None if the cache has none."""
     if not REPOSITORY.fullmatch(repository) or len(repository) > LONGEST:
         return None
     wanted = f"models--{repository.replace('/', '--')}".lower()
@@ -55,10 +55,10 @@ def cached_model(repository: str) -> Snapshot | None:
 
 
 class NotFetchedError(InputError):
-    """A repository that the cache does not hold."""
+    """A repository that is not in the cache."""
 
     def __init__(self, repository: str, why: str = "not a repository in the local hub cache") -> None:
-        """``why``: what was tried last."""
+        """``why``: the result of the last attempt."""
         super().__init__(
             f"model {repository!r} is not built in, not a path, and {why}",
             rule="the model is built in or a file",
@@ -71,7 +71,7 @@ class NotFetchedError(InputError):
 def fetch(repository: str) -> None:
     """Fetches the ``config.json`` of a repository into the cache, and says so on standard error.
 
-    It takes ``huggingface_hub`` and at most ``MOST_TIME``. Raises NotFetchedError, which says why not.
+    It needs ``huggingface_hub`` and takes at most ``MOST_TIME``. Raises NotFetchedError with the reason.
     """
     if find_spec("huggingface_hub") is None:
         raise NotFetchedError(repository, "huggingface_hub is not installed, which would fetch it from the hub")
@@ -101,11 +101,11 @@ MOST_TIME: Final = 5.0
 """[s]"""
 MOST_WHY: Final = 200
 FAILURES: Final = (OSError, ValueError, RuntimeError, ImportError, AttributeError, TypeError)
-"""What ``hf_hub_download`` raises: errors of the network and of HTTP are ``OSError``, wrong names ``ValueError``."""
+"""Errors of ``hf_hub_download``: those of the network and of HTTP are ``OSError``, wrong names ``ValueError``."""
 
 
 def _cache() -> Path:
-    """The folder of the cache, as ``huggingface_hub`` finds it."""
+    """The folder of the cache, found as ``huggingface_hub`` does."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(name):
             return Path(os.environ[name]).expanduser()
@@ -121,7 +121,7 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _snapshot(folder: Path) -> Snapshot | None:
-    """The revision that ``main`` was fetched at; without it, the one that was fetched last."""
+    """The revision of ``main`` when it was fetched; without it, the one that was fetched last."""
     found = [each for each in _folders(folder / "snapshots") if (each / "config.json").is_file()]
     if not found:
         return None

@@ -1,6 +1,6 @@
-"""Names: of what is shipped, where its models come from, and other names that mean one thing only.
+"""Names of built-in models, clusters and accelerators, the sources of the models, and other unambiguous names.
 
-Those of ``nvidia-smi`` and of the Hugging Face hub are among them. What is taken is said wherever it is used.
+Names of ``nvidia-smi`` and of the Hugging Face hub are among them. Answers say how such a name was understood.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class ModelSource:
     num_parameters: int
     """All parameters, counted on the modules of ``transformers``."""
     num_active_parameters: int
-    """As ``num_parameters``, with the routed experts cut to those that a token visits."""
+    """Like ``num_parameters``, but with only the routed experts that a token uses."""
     source: str
-    """Where the dimensions stand."""
+    """Source of the dimensions."""
     mark: str
-    """Why confidence in them is low; empty where it is not."""
+    """Why confidence in them is low; empty if it is not."""
 
 
 @cache
@@ -48,21 +48,21 @@ def model_sources() -> Mapping[str, ModelSource]:
 
 @dataclass(frozen=True, kw_only=True)
 class MakersBatch:
-    """Batch with which the maker of a built-in model trained it, where that is published."""
+    """Published batch with which the maker of a built-in model trained it."""
 
     name: str
     """Name of the model."""
     tokens: int
-    """Of one step, when the batch had grown."""
+    """Tokens of one step, after the batch had grown."""
     source: str
-    """Where that stands, and in which words."""
+    """Source, with its wording."""
     mark: str
-    """Why confidence in it is low; empty where it is not."""
+    """Why confidence in it is low; empty if it is not."""
 
 
 @cache
 def makers_batches() -> Mapping[str, MakersBatch]:
-    """The batches that are published, by name of the model."""
+    """The published batches, by name of the model."""
     return {row["name"]: MakersBatch(**{**row, "tokens": int(row["tokens"])}) for row in _rows("batches.csv")}
 
 
@@ -80,24 +80,24 @@ FOLDERS: Final = {
 
 @cache
 def shipped_names(what: str) -> Mapping[str, str]:
-    """Names of the shipped files of a kind, by their lower-case form."""
+    """Names of the built-in files of a kind, by their lower-case form."""
     folder, suffix = FOLDERS[what]
     stems = [path.stem for path in (DATA / folder).glob(f"*{suffix}")]
     return {stem.lower(): stem for stem in sorted(stems)}
 
 
 def name_meant(what: str, name: str) -> str | None:
-    """The one shipped name that ``name`` means; None where it is one itself, or means none or several."""
+    """The one built-in name that ``name`` means; None if it is one itself, or means none or several."""
     found = names_meant(what, name)
     return found[0] if len(found) == 1 else None
 
 
 def names_meant(what: str, name: str) -> tuple[str, ...]:
-    """The shipped names that ``name`` can mean; none where it is one itself."""
+    """The built-in names that ``name`` can mean; empty if it is one itself."""
     if name.lower() in shipped_names(what) or len(name) > LONGEST:
         return ()
     if what == "cluster":
-        written = _written(what).get(folded(name))
+        written = _spelling_table(what).get(folded(name))
         same = (known for known in shipped_names(what).values() if folded(known) == folded(name))
         return (written,) if written else tuple(same)
     return _accelerators(name) if what == "accelerator" else _models(name)
@@ -107,9 +107,9 @@ LONGEST: Final = 200
 
 
 def taken_as(what: str, name: str) -> str:
-    """What to say of a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
+    """A note on a name that is taken as another: ``H100 is taken as h100-sxm-80gb, not h100-pcie-80gb``."""
     meant = name_meant(what, name)
-    is_loose = what == "accelerator" and folded(name) not in _written(what)
+    is_loose = what == "accelerator" and folded(name) not in _spelling_table(what)
     others = [known for known in _with_parts(name) if known != meant] if is_loose else []
     instead = f" (the usual one; not {' or '.join(others)})" if others and len(others) < MOST_OTHERS else ""
     return f"{name[:80]} is taken as {meant}{instead}"
@@ -123,13 +123,14 @@ NAMED_ALONE: Final = frozenset(
         "h100-sxm-96gb-500w", "h200-nvl-141gb",
     }
 )  # fmt: skip
-"""Cards for PCIe servers and rare variants: meant only where they are named in full. Clusters that train models are
-made of the SXM board of the same name."""
+"""Cards for PCIe servers and rare variants, which need their full name. Clusters that train models are
+made of the SXM board of the same name.
+"""
 
 
 @lru_cache(maxsize=1024)
 def _accelerators(name: str) -> tuple[str, ...]:
-    written = _written("accelerator")
+    written = _spelling_table("accelerator")
     if folded(name) in written:
         return (written[folded(name)],)
     same = [known for known in shipped_names("accelerator").values() if folded(known) == folded(name)]
@@ -146,15 +147,15 @@ def _with_parts(name: str) -> list[str]:
 
 
 @cache
-def _written(what: str) -> Mapping[str, str]:
-    """Accelerators by names that only they have, in which no part of ours stands; clusters by names of clouds."""
+def _spelling_table(what: str) -> Mapping[str, str]:
+    """Accelerators by unambiguous names without any part of ours; clusters by names of clouds."""
     with (DATA / FOLDERS[what][0] / "names.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {folded(f"{before} {row['written']}"): row["name"] for row in rows for before in BEFORE[what]}
 
 
 BEFORE: Final = {"accelerator": ("", "NVIDIA", "Google"), "cluster": ("", "Standard", "ml.")}
-"""What makers and clouds write before their names: ``Standard_ND96isr_H100_v5``, ``ml.p5.48xlarge``."""
+"""Prefixes of makers and clouds: ``Standard_ND96isr_H100_v5``, ``ml.p5.48xlarge``."""
 
 
 _FORM: Final = re.compile(r"^sxm\d$")
@@ -162,7 +163,7 @@ _NO_PART: Final = re.compile(r"^(hbm\d\w*|ac|generation)$")
 
 
 def _form(parts: set[str]) -> set[str]:
-    """The same with form factors without the number of their socket, and without the kind of memory."""
+    """The same parts with form factors without the number of their socket, and without the kind of memory."""
     return {_FORM.sub("sxm", part) for part in parts if not _NO_PART.match(part)}
 
 
@@ -171,18 +172,18 @@ class Relative:
     """A model whose layers are those of a built-in one, or of its family with other dimensions."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     like: str
     """The built-in model."""
     changes: Mapping[str, object]
     """Fields of the built-in model's ``config.json`` that differ."""
     num_parameters: int
-    """As its maker's file of weights has them, without what is tied."""
+    """Parameters in its maker's file of weights, without tied ones."""
 
 
 @cache
 def _relatives() -> Mapping[str, Relative]:
-    """Relatives by their bare names; models of other weights have further ones."""
+    """Relatives by their bare names; models of other weights have additional ones."""
     found: dict[str, Relative] = {}
     for row in _rows("relatives.csv"):
         changes = dict(each.split("=") for each in row["changes"].split())
@@ -199,7 +200,7 @@ def _relatives() -> Mapping[str, Relative]:
 
 
 def shape_within(name: str) -> str | None:
-    """The name of a known model within that of weights made from it; None where something else may differ.
+    """The name of a known model within that of weights made from it; None if something else may differ.
 
     >>> shape_within("someone/Llama-3-8B-My-SFT-v0.1"), shape_within("Llama-3-8B-MoE"), shape_within("my-7b")
     ('llama-3-8b', None, None)
@@ -215,7 +216,7 @@ def shape_within(name: str) -> str | None:
 
 
 MOST_WORDS: Final = 6
-"""Words of the name of a model."""
+"""Most words in the name of a model."""
 _SIZE: Final = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
 _CHECKPOINT: Final = re.compile(r"(?i)(?:checkpoint|(?:global_?)?step|epoch|iter)[-_]?\d+|final|latest|best|merged|hf")
 """Names of folders within that of a model."""
@@ -224,24 +225,24 @@ _OTHER_SHAPE: Final = re.compile(
     r"|image|video|audio|speech|omni|llava|multimodal|depth|width|scale|layer|vocab|token|gptq|awq|int[48]|bnb|fp8|[48]bit"
     r"|quant|chinese|japanese|korean|swallow|^(?:zh|ja|jp|ko|vi)$|embed"
 )
-"""Words beside the name of a model by which layers, vocabulary or stored weights may differ from it."""
+"""Words next to the name of a model that mean other layers, vocabulary or stored weights."""
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 
 
 def relatives() -> Mapping[str, Relative]:
-    """Models whose dimensions are those of a built-in one, with changes or without, by name."""
+    """Models with the dimensions of a built-in one, with or without changes, by name."""
     return {each.name: each for each in _relatives().values()}
 
 
 def relative_meant(name: str) -> Relative | None:
-    """The relative with dimensions of its own that ``name`` means, be it of a repository with other weights."""
+    """The relative with its own dimensions that ``name`` means, also for a repository with other weights."""
     found = _shape_of(name)
     return found if isinstance(found, Relative) else None
 
 
 @lru_cache(maxsize=1024)
 def _shape_of(name: str) -> str | Relative | None:
-    """The built-in model or the relative of a name; without endings for other weights where it is none itself."""
+    """The built-in model or the relative of a name; if it is none itself, without endings for other weights."""
     if len(name) > LONGEST or _is_path(name):
         return None
     for form in map(_bare, _forms(name)):
@@ -253,7 +254,7 @@ def _shape_of(name: str) -> str | Relative | None:
 
 
 def _forms(name: str) -> list[str]:
-    """A name without its repository's owner, then without one ending for other weights after the other."""
+    """A name without its repository's owner, then without its endings for other weights, one after another."""
     forms = [name.rpartition("/")[2]]
     while (shorter := VARIANTS.sub("", forms[-1])) != forms[-1]:
         forms.append(shorter)
@@ -286,12 +287,12 @@ def _known_models() -> Mapping[str, str]:
 
 
 def _is_path(name: str) -> bool:
-    """Whether it is that of a file or folder: names have at most an owner before them."""
+    """Whether it is the path of a file or folder: names have at most an owner before them."""
     return name.lower().endswith(".json") or name.count("/") > 1 or name[:1] in ("/", ".", "~")
 
 
 def _bare(name: str) -> str:
-    """``llama31_8b`` and ``Llama-3.1-8B`` are one."""
+    """The name without case and punctuation: ``llama31_8b`` and ``Llama-3.1-8B`` are one."""
     return folded(name).replace(".", "")
 
 

@@ -26,16 +26,16 @@ GIVEN_BY_USER: Final = "given by the user"
 
 
 class Overrides(TypedDict, total=False):
-    """Values to replace; those left out or None stay. A text carries its unit, a number is in SI units."""
+    """Values to replace; None keeps a value. A text carries its unit, a number is in SI units."""
 
     intra_node_bandwidth: str | float | None
     """Bandwidth of the innermost tier (node, rack, torus), per accelerator and direction. A text without unit: GB/s."""
     inter_node_bandwidth: str | float | None
-    """The same of the first tier around a node; tiers further out keep their ratio to it."""
+    """Bandwidth of the first tier around a node; tiers further out keep their ratio to it."""
     intra_node_latency: str | float | None
     """Latency of a hop inside the innermost tier. A text needs its unit."""
     inter_node_latency: str | float | None
-    """The same of the first tier around a node; tiers further out keep their difference to it."""
+    """Latency of a hop in the first tier around a node; tiers further out keep their difference to it."""
     node_size: str | int | None
     """Accelerators in one domain of the innermost tier."""
     memory: str | float | None
@@ -49,7 +49,7 @@ class Overrides(TypedDict, total=False):
 
 
 class _Plausible(NamedTuple):
-    """What a replaced value may be: 25 taken for 25 bytes/s is a slip of units, not a slow network."""
+    """Plausible range of a replaced value: 25 read as 25 bytes/s is a wrong unit, not a slow network."""
 
     unit: str
     least: float
@@ -70,7 +70,7 @@ _OF_A_PART: Final[Mapping[str, tuple[str, Kind]]] = {
     "memory": ("memory_bytes", "bytes"),
     "memory_bandwidth": ("memory_bandwidth", "bandwidth"),
 }
-"""Field and kind of what is replaced in an accelerator."""
+"""Field and kind of each replaceable value of an accelerator."""
 
 
 def override(cluster: Cluster, overrides: Overrides) -> Cluster:
@@ -91,14 +91,14 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
             value, before = _in_si(given[name], kind, name), getattr(cluster.accelerator, field)
             subject = f"{name.replace('_', ' ')} of an accelerator"
             cluster = _with_part(cluster, field, subject, kind, value, before=before, **{field: value})
-            cluster = _doubted(cluster, subject, given[name], value, before)
+            cluster = _with_doubt(cluster, subject, given[name], value, before)
     for precision, peak in _by_precision(given.get("peak_flops", {})):
         value, peaks = _in_si(peak, "flop rate", f"peak_flops.{precision}"), cluster.accelerator.peak_flops
         cluster = _with_part(
             cluster, f"peak_flops.{precision}", f"{precision} peak", "flop rate", value,
             before=peaks.get(precision), peak_flops={**peaks, precision: value},
         )  # fmt: skip
-    if "price" in given:  # it takes the place of a quote of the node
+    if "price" in given:  # it replaces a quote for the node
         value, before = _in_si(given["price"], "price", "price"), cluster.accelerator_price
         cluster = replace(cluster, price_per_hour=None)
         subject = "price of an accelerator"
@@ -107,7 +107,7 @@ def override(cluster: Cluster, overrides: Overrides) -> Cluster:
 
 
 def value_now(cluster: Cluster, name: str) -> float | int | None:
-    """What an override called ``name`` would replace, in SI units; None where it is not known. Raises InputError."""
+    """The present value that an override called ``name`` would replace, in SI units, or None. Raises InputError."""
     if name in _OF_A_PART:
         found: float = getattr(cluster.accelerator, _OF_A_PART[name][0])
         return found
@@ -146,8 +146,8 @@ def _in_si(value: str | float, kind: Kind, name: str) -> float:
     return si
 
 
-def _doubted(cluster: Cluster, subject: str, typed: object, value: float, before: float) -> Cluster:
-    """With a line that questions a bandwidth without a unit, where another unit is nearer to what was there before."""
+def _with_doubt(cluster: Cluster, subject: str, typed: object, value: float, before: float) -> Cluster:
+    """The cluster with a line that questions a bandwidth without a unit, if another unit is nearer to the old value."""
     if not (isinstance(typed, str) and is_bare(typed)) or "bandwidth" not in subject:
         return cluster
     text, far = typed.strip(), abs(math.log(value / before))
@@ -166,12 +166,12 @@ UNIT_LEFT_OUT: Final = " without a unit is "
 
 
 def doubts_of(cluster: Cluster) -> tuple[str, ...]:
-    """What is questioned of the values that replace those of a cluster."""
+    """The questions about values that replace those of a cluster."""
     return tuple(line for line in cluster.assumptions if UNIT_LEFT_OUT in line)
 
 
 def _with_network(cluster: Cluster, where: str, what: str, typed: object, value: float) -> Cluster:
-    """Another bandwidth or latency of the tier that ``where`` means; those around it follow, by ratio or difference."""
+    """The cluster with another bandwidth or latency of a tier; those around it follow, by ratio or difference."""
     first = 0 if where == "intra_node" else _first_around_nodes(cluster)
     base = cluster.tiers[first]
     for index in range(first, 1 if where == "intra_node" else len(cluster.tiers)):
@@ -184,8 +184,10 @@ def _with_network(cluster: Cluster, where: str, what: str, typed: object, value:
         text = _PLAUSIBLE[_OF_A_TIER[what]].format
         line = f"{text(getattr(changed, what))}, {origin}, in place of {text(getattr(tier, what))}"
         cluster = _with_tier(cluster, index, changed)
-        cluster = _noted(cluster, f"tiers.{tier.name}.{what}", f"{what} of tier '{tier.name}'", line, origin)
-    return _doubted(cluster, f"{what} of tier '{base.name}'", typed, value, getattr(base, what))
+        cluster = _with_source_and_line(
+            cluster, f"tiers.{tier.name}.{what}", f"{what} of tier '{tier.name}'", line, origin
+        )
+    return _with_doubt(cluster, f"{what} of tier '{base.name}'", typed, value, getattr(base, what))
 
 
 def _first_around_nodes(cluster: Cluster) -> int:
@@ -200,7 +202,7 @@ def _first_around_nodes(cluster: Cluster) -> int:
 
 
 def _with_node_size(cluster: Cluster, size: int) -> Cluster:
-    """Innermost domains of another size; nodes that were such a domain, or fit into it no longer, follow."""
+    """The cluster with innermost domains of another size; nodes that were such a domain, or no longer fit, follow."""
     tier, per_node = cluster.innermost, cluster.accelerators_per_node
     if tier.size is None or tier.torus_shape or size < 1:
         kind = "a torus" if tier.torus_shape else f"of size {tier.size}"
@@ -211,14 +213,16 @@ def _with_node_size(cluster: Cluster, size: int) -> Cluster:
         )
     cluster = _with_tier(cluster, 0, replace(tier, size=size))
     line = f"{size} accelerators, {GIVEN_BY_USER}, in place of {tier.size}"
-    cluster = _noted(cluster, f"tiers.{tier.name}.size", f"size of tier '{tier.name}'", line, GIVEN_BY_USER)
+    cluster = _with_source_and_line(
+        cluster, f"tiers.{tier.name}.size", f"size of tier '{tier.name}'", line, GIVEN_BY_USER
+    )
     if per_node != tier.size and not size < per_node < tier.size:
         return cluster
     cluster = replace(
         cluster, accelerators_per_node=size, price_per_hour=None, host_memory_bytes=None, host_memory_bandwidth=None
     )
     line = f"{size}, as in tier '{tier.name}', in place of {per_node}"
-    return _noted(cluster, "accelerators_per_node", "accelerators per node", line, GIVEN_BY_USER)
+    return _with_source_and_line(cluster, "accelerators_per_node", "accelerators per node", line, GIVEN_BY_USER)
 
 
 def _with_tier(cluster: Cluster, index: int, tier: NetworkTier) -> Cluster:
@@ -237,8 +241,8 @@ def _with_part(
     return replace(cluster, accelerator=part, assumptions=_lines(cluster, subject, line))
 
 
-def _noted(cluster: Cluster, field: str, subject: str, line: str, origin: str) -> Cluster:
-    """``cluster`` with the new origin of ``field`` and a line on its ``subject`` in place of an earlier one."""
+def _with_source_and_line(cluster: Cluster, field: str, subject: str, line: str, origin: str) -> Cluster:
+    """``cluster`` with the new source of ``field`` and a line on its ``subject`` instead of an earlier one."""
     sources, marks = _origins(cluster, field, origin)
     return replace(cluster, sources=sources, marks=marks, assumptions=_lines(cluster, subject, line))
 

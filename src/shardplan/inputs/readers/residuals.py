@@ -1,4 +1,4 @@
-"""Errors of predicted runs, and what makes runs alike: the rows from which bands are made.
+"""Errors of predicted runs, with the features that make runs similar: the rows from which bands are made.
 
 A row of ``data/profiles/residuals.csv``, or of ``left_out_errors`` in a user's profile, is one run predicted by
 constants that have not seen it.
@@ -17,12 +17,13 @@ from shardplan.inputs.cluster import Generation
 from shardplan.inputs.plan import Plan, plan_cell, plan_from_cell
 
 RESIDUALS = DATA / "profiles" / "residuals.csv"
-"""Errors of the shipped runs."""
+"""Errors of the built-in runs."""
 CONTRADICTORY_MEMORY = ("internevo",)
-"""Families whose peak memories contradict their own descriptions: no evidence of how memory errs."""
+"""Families whose peak memories contradict their own descriptions, and so are no evidence of memory errors."""
 LARGEST_ERROR = 6.9
 """Largest believable error (logarithm) of a row: a thousand times too large or too small. Larger ones are written as
-this, and not read."""
+this, and not read.
+"""
 GENERATIONS = get_args(Generation)
 BITS = ("4", "8", "16", "32")
 Row = Mapping[str, Any]
@@ -32,7 +33,7 @@ class Shares(NamedTuple):
     """Shares of a predicted step whose prediction is least certain."""
 
     host: float = 0.0
-    """The device waits for the host."""
+    """Time in which the device waits for the host."""
     communication: float = 0.0
     """Exposed communication."""
     attention: float = 0.0
@@ -46,18 +47,18 @@ TIERS = ("A", "A-", "B")
 TRAINED = (ALL, "adapters", "part")
 """What a run trains."""
 DESCRIBED = "A"
-"""Tier of a run of which every field that matters is stated."""
+"""Tier of a run with every field that matters."""
 PLAIN = Plan()
-"""A plan whose every field has its default."""
+"""A plan with only default values."""
 
 
 class Features(NamedTuple):
-    """What makes runs alike."""
+    """The features that make runs similar."""
 
     accelerator: str
     generation: str
     bits: int
-    """Of the matrix products' number format."""
+    """Bits of the matrix products' number format."""
     moe: bool
     parameters: float
     accelerators: float
@@ -66,9 +67,9 @@ class Features(NamedTuple):
     """Sequences of a step."""
     plan: Plan = PLAIN
     shares: Shares = EVEN
-    """Of the predicted step: what is less certain than computing."""
+    """Shares of the predicted step that are less certain than computation."""
     trained: str = ALL
-    """What is trained: ``all`` weights, ``adapters`` next to frozen ones, or ``part`` of the weights."""
+    """What is trained: ``all`` weights, ``adapters`` on frozen ones, or ``part`` of the weights."""
     recurrent: float = 0.0
     """Share of the layers that have a state-space mixer, linear attention or a short convolution."""
 
@@ -82,26 +83,28 @@ class Residual(NamedTuple):
     time: float | None
     memory: float | None
     setting: str = ""
-    """What the configurations of one comparison share (model, accelerators, sequence); empty: not fully described."""
+    """Common setting of the configurations of a comparison (model, accelerators, sequence); empty if unknown."""
     measured_step_time: float | None = None
-    """[s]"""
+    """Measured time. [s]"""
     predicted_step_time: float | None = None
-    """By the constants that were fitted to all runs, this one included. [s]"""
+    """Predicted by the constants that were fitted to all runs, this one included. [s]"""
     gap_factor: float = 1.0
-    """How much larger its error was to be expected than most, for what it and its plan have in common with the runs
-    that the prediction had seen (``estimation.gaps``)."""
+    """How much larger its error was expected to be than most, given how much it and its plan have in common with the
+    runs that the prediction had seen (``estimation.gaps``).
+    """
     tier: str = DESCRIBED
     """How fully it is described: ``A``, ``A-`` (one minor field is inferred) or ``B`` (one that matters is missing)."""
     team: str = ""
-    """Who published it, across families: a team's machines, software and habits are shared by its runs."""
+    """Publisher, across families: the runs of a team share machines, software and habits."""
     first_time: float | None = None
-    """Error of its step time when it was first predicted, before anything was fitted or mended with it in view; None:
-    not on record."""
+    """Error of its step time when it was first predicted, before anything was fitted or corrected with it; None:
+    not on record.
+    """
     first_memory: float | None = None
-    """The same of its peak memory."""
+    """The same for its peak memory."""
 
     def error(self, quantity: str) -> float:
-        """The error of ``time`` or ``memory`` that tells most of strangers: that at first sight, else left out."""
+        """The error of ``time`` or ``memory`` that says most about unseen runs: the first one, else the left-out."""
         first = self.first_time if quantity == "time" else self.first_memory
         return float(getattr(self, quantity) if first is None else first)
 
@@ -112,14 +115,14 @@ class Residual(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """A cell of a row: of which record and field it is, and how it is written and read."""
+    """A cell of a row: its record and field, and how it is written and read."""
 
     kind: type
     field: str
     read: Callable[[Row, str], Any]
-    """From a row that nobody vouches for. Raises ``ValueError``."""
+    """Reads it from an untrusted row. Raises ``ValueError``."""
     quick: Callable[[str], Any] = str
-    """From a cell of ours."""
+    """Reads it from a built-in row."""
     write: Callable[[Any], str] = str
     may_be_absent: bool = False
 
@@ -180,7 +183,7 @@ def _known_cells() -> Mapping[str, _Cell]:
 
 
 def residual_row(run: Residual) -> dict[str, str]:
-    """The cells of a run, as they are in files."""
+    """The cells of a run, as in files."""
     parts = {Residual: run, Features: run.features, Shares: run.features.shares}
     return {name: cell.write(getattr(parts[cell.kind], cell.field)) for name, cell in _known_cells().items()}
 
@@ -188,14 +191,14 @@ def residual_row(run: Residual) -> dict[str, str]:
 def residuals_from_rows(rows: Iterable[object], where: str, generation: str) -> tuple[Residual, ...]:
     """The runs of :func:`residual_row`, all of ``generation`` (``default``: of any). Raises ``InputError``.
 
-    ``where`` they stand goes before the name of the run and the cell that is wrong.
+    Errors name ``where``, the run and the wrong cell.
     """
     return tuple(_residual(row, f"{where}, {_named(row, place)}", generation) for place, row in enumerate(rows, 1))
 
 
 @cache
 def read_residuals() -> tuple[Residual, ...]:
-    """The shipped errors, which are not checked again; none where there is no such file."""
+    """The built-in errors, which are not checked again; empty if there is no such file."""
     if not RESIDUALS.exists():
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
@@ -235,7 +238,7 @@ def _cells(row: object) -> Row:
 
 
 def _from_cells(row: Row, generation: str) -> Residual:
-    """A run from cells that nobody vouches for. Raises ``ValueError``."""
+    """A run from untrusted cells. Raises ``ValueError``."""
     if generation != "default":
         _choice(row, "generation", (generation,))
     fields: dict[type, dict[str, Any]] = {Shares: {}, Features: {}, Residual: {}}

@@ -17,11 +17,11 @@ STDIN: Final = "-"
 LARGEST: Final = 1e30
 LONGEST: Final = 2**31
 QUANTITIES: Final[Mapping[str, Kind]] = {"s": "time", "bytes/s": "bandwidth"}
-"""Units of fields that are typed with one of their own."""
+"""Units of fields that are typed with a unit."""
 
 
 def model_argument(text: str) -> str | Mapping[str, Any]:
-    """The model of a command: its name or path, or what is on standard input for ``-``. Raises InputError."""
+    """The model of a command: its name or path, or the content of standard input for ``-``. Raises InputError."""
     if text != STDIN:
         return text
     from shardplan.inputs.readers.hf.file import read_config_from
@@ -30,7 +30,7 @@ def model_argument(text: str) -> str | Mapping[str, Any]:
 
 
 def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = False) -> int:
-    """The number that ``text`` means; ``is_length``: tokens of a sequence, which may be 8k. Raises InputError."""
+    """The number in ``text``; ``is_length``: tokens of a sequence, which may be 8k. Raises InputError."""
     try:
         value, why = parse_whole(text, is_length=is_length), ""
     except ValueError as error:
@@ -43,18 +43,18 @@ def whole(text: str, flag: str, *, least: int = 1, most: int, is_length: bool = 
 
 
 def grid(text: str) -> tuple[int, int] | None:
-    """Nodes and accelerators of each, of ``8x8``; None for other texts."""
+    """Nodes and accelerators of each, from ``8x8``; None for other texts."""
     found = GRID.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 RANGE: Final = re.compile(r"(?<=\d)\s*(?:\.\.\.?|-|\u2013|\bto\b)\s*(?=\d)", re.ASCII)
-"""Between the first and the last of several counts: 64..4096, 64-4096."""
+"""Separators of the first and the last of several counts: 64..4096, 64-4096."""
 GRID: Final = re.compile(r"\s*([1-9]\d{0,7})\s*[xX*\u00d7]\s*([1-9]\d{0,7})\s*", re.ASCII)
 
 
 def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST, may_be_zero: bool = False) -> float:
-    """The number above zero that ``text`` means, and at least ``least``: 70, 0.5, 1e28. Raises InputError."""
+    """The positive number in ``text``, at least ``least``: 70, 0.5, 1e28. Raises InputError."""
     try:
         value = float(without_thousands(text.strip())) if text.isascii() else math.nan
     except ValueError:
@@ -68,7 +68,7 @@ def number(text: str, flag: str, *, least: float = 0.0, most: float = LARGEST, m
 
 
 def values_of(record: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a record from what was typed; the record checks their range. Raises InputError."""
+    """Arguments of a record from typed text; the record checks their range. Raises InputError."""
     known = described(record)
     return {name: _value(known[name], value) for name, value in given.items()}
 
@@ -105,7 +105,7 @@ def _whole_numbers(field: Described, text: str) -> tuple[int, ...]:
 
 
 def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
-    """The field that is called ``name`` and the value, on or off or a name, that ``text`` means. Raises InputError."""
+    """The field called ``name`` and its value from ``text``: on, off or a name. Raises InputError."""
     known = described(record)
     field = known.get(name.strip().lower().replace("-", "_"))
     if field is None:
@@ -119,7 +119,7 @@ def assigned(record: type[Any], name: str, text: str) -> tuple[str, Any]:
 
 
 def named_once(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Values by name of ``name=value``, each name once. Raises InputError."""
+    """Values by name from texts ``name=value``, each name once. Raises InputError."""
     found: dict[str, str] = {}
     for name, value in pairs_of(flag, texts):
         if found.setdefault(name, value) != value:
@@ -132,7 +132,7 @@ def named_once(flag: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def pairs_of(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and values of ``name=value``. Raises InputError."""
+    """Names and values from texts ``name=value``. Raises InputError."""
     pairs = []
     for text in texts:
         name, equals, value = text.partition("=")

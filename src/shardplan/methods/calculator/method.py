@@ -1,4 +1,4 @@
-"""The calculator as a method: its answers in its page's words, what they have wrong, and questions of ours."""
+"""The calculator as a method: its answers in its page's words, their known errors, and our questions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.methods.base import Case, Method, MethodAnswer, MethodError, MethodRow
 from shardplan.methods.calculator.table import ADAM_BYTES, FILLED, GB, CalculatorCase, MemoryTable, table
 from shardplan.methods.fields import json_cases, read_fields
-from shardplan.methods.mapping import ASK_ANOTHER, as_refusal, domain_size, put
+from shardplan.methods.mapping import ASK_ANOTHER, as_refusal, case_of, domain_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flaw:
-    """Something known to be wrong in what the calculator says."""
+    """A known error of the calculator."""
 
     figure: str
     """Column of its table, or the recommendation."""
     text: str
     ours: str | None = field(metadata=in_files("ours_key"))
-    """Where our estimate says the same quantity: a key of an element of ``plans`` in a plan file."""
+    """The same quantity in our estimate: a key of an element of ``plans`` in a plan file."""
 
 
 FLAWS: Final = (
@@ -112,7 +112,7 @@ def _row(found: MemoryTable, index: int) -> dict[str, Any]:
 
 
 def _reasons(case: CalculatorCase, recommended: Mapping[str, int] | None) -> list[str]:
-    """Why that configuration, in a line for each degree."""
+    """The reasons for that configuration, a line for each degree."""
     if recommended is None:
         limit = FILLED * case.hardware.memory_per_gpu_gb
         return [f"nothing stays below {limit:g} GB per GPU: use more GPUs, larger ones or a smaller batch"]
@@ -126,7 +126,7 @@ def _reasons(case: CalculatorCase, recommended: Mapping[str, int] | None) -> lis
 
 
 def _expert_hint(num_experts: int) -> dict[str, Any]:
-    """What the page says of expert parallelism."""
+    """The page's hint on expert parallelism."""
     return {
         "ep": EXPERT_PARALLEL,
         "experts_per_gpu": num_experts // EXPERT_PARALLEL,
@@ -165,7 +165,7 @@ class Calculator(Method):
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
         """The calculator's table for a question of ours, recommended configuration first. Raises ``MethodError``."""
-        case = put(CalculatorCase, _terms(model, cluster, num_accelerators, job), owner=self.name)
+        case = case_of(CalculatorCase, _terms(model, cluster, num_accelerators, job), owner=self.name)
         with as_refusal():
             found = table(case)
         rows = tuple(_method_row(found, int(index)) for index in found.order[:top])
@@ -227,7 +227,7 @@ def _mapped(case: CalculatorCase, cluster: Cluster) -> tuple[str, ...]:
 
 
 def _ignored(model: ModelConfig, job: Job) -> tuple[str, ...]:
-    """What of a question the calculator does not look at."""
+    """What the calculator ignores of a question."""
     ignored = [
         "speed of accelerators and links",
         "grouped or latent attention: four square matrices are counted",
@@ -244,7 +244,7 @@ def _ignored(model: ModelConfig, job: Job) -> tuple[str, ...]:
 
 
 def _remarks(rows: tuple[MethodRow, ...], num_accelerators: int) -> tuple[str, ...]:
-    """Says where nothing fits, and where accelerators are left over."""
+    """Notes if nothing fits, or if accelerators are left over."""
     used = math.prod(rows[0].degrees.values())
     notes = [] if rows[0].fits else ["nothing fits by its own rule: it recommends no configuration"]
     if used < num_accelerators:

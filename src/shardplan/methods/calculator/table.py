@@ -24,7 +24,7 @@ PP_DEGREES: Final = (1, 2, 4, 8, 16)
 FILLED: Final = 0.9
 """Share of a GPU's memory below which a configuration fits."""
 ADAM_BYTES: Final = 8
-"""Two moments in fp32, without a master copy. [bytes per parameter]"""
+"""Two fp32 moments without a master copy. [bytes per parameter]"""
 
 
 class CalculatorModel(StrictFields):
@@ -35,14 +35,14 @@ class CalculatorModel(StrictFields):
     hidden_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 8192
     num_layers: Annotated[Whole, Field(ge=1, le=1_000_000)] = 80
     num_heads: Count = 64
-    """Asked for and not used."""
+    """Required by the form but not used."""
     vocab_size: Annotated[Whole, Field(ge=0, le=1_000_000_000)] = 128000
     intermediate_ratio: Positive = 4.0
     """Width of the MLP over the hidden size."""
     is_moe: bool = False
     num_experts: Count = 1
     top_k: Count = 1
-    """Asked for and not used."""
+    """Required by the form but not used."""
 
     @property
     def num_parameters(self) -> int:
@@ -58,20 +58,20 @@ class CalculatorHardware(StrictFields):
     num_gpus: Count
     memory_per_gpu_gb: Positive
     intra_node_bandwidth_gbps: Positive = 900.0
-    """Asked for and not used."""
+    """Required by the form but not used."""
     inter_node_bandwidth_gbps: Positive = 50.0
-    """Asked for and not used."""
+    """Required by the form but not used."""
     gpus_per_node: Count = 8
 
 
 class CalculatorTraining(StrictFields):
-    """The step."""
+    """The training step."""
 
     batch_size: Count = 1024
     sequence_length: Count = 4096
     dtype_bytes: Annotated[Whole, Field(ge=1, le=8)] = 2
     num_microbatches: Count | None = None
-    """Of one replica, for the bubble; where not given each micro-batch is one sequence, batch_size / dp of them."""
+    """Micro-batches of one replica, for the bubble; by default batch_size / dp micro-batches of one sequence."""
 
 
 class CalculatorCase(StrictFields):
@@ -84,13 +84,13 @@ class CalculatorCase(StrictFields):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTable:
-    """The page's table, an element per configuration, and what its text promises next to it."""
+    """The page's table, an element per configuration, with the bubble that its text promises."""
 
     tp: Ints
     pp: Ints
     dp: Ints
     memory_gb: Floats
-    """Of one GPU."""
+    """Memory of one GPU."""
     fits: NDArray[np.bool_]
     tp_gb: Floats
     """Tensor-parallel traffic of a step."""
@@ -103,7 +103,7 @@ class MemoryTable:
 
     @property
     def total_gb(self) -> Floats:
-        """All traffic of a step: what the recommendation is ranked by."""
+        """All traffic of a step, by which the recommendation is ranked."""
         return self.tp_gb + self.pp_gb + self.dp_gb
 
     @property
@@ -113,7 +113,7 @@ class MemoryTable:
 
 
 def table(case: CalculatorCase) -> MemoryTable:
-    """Every configuration, in the page's order. Raises ``InputError`` where the batch is smaller than a pipeline."""
+    """Every configuration, in the page's order. Raises ``InputError`` if the batch is smaller than a pipeline."""
     tp, pp = (degrees.ravel() for degrees in np.meshgrid(TP_DEGREES, PP_DEGREES, indexing="ij"))
     tried = (tp <= case.hardware.gpus_per_node) & (tp * pp <= case.hardware.num_gpus)
     tp, pp = tp[tried], pp[tried]
@@ -143,13 +143,13 @@ def table(case: CalculatorCase) -> MemoryTable:
 def bubble_fraction(num_stages: Ints, num_microbatches: Ints) -> Floats:
     r"""Idle share of a step of a pipeline of equal stages, :math:`(p - 1) / (m + p - 1)`.
 
-    The page promises it, its code lacks it. Huang et al., GPipe, arXiv 1811.06965, section 2.3.
+    The page describes it, its code lacks it. Huang et al., GPipe, arXiv 1811.06965, section 2.3.
     """
     return (num_stages - 1) / (num_microbatches + num_stages - 1)
 
 
 def _state_gb(case: CalculatorCase, tp: Ints, pp: Ints, dp: Ints) -> Floats:
-    """Weights and gradients over tp and pp; optimizer states over dp as well."""
+    """Weights and gradients divided by tp and pp; optimizer states also by dp."""
     parameters = case.model.num_parameters / GB / (tp * pp)
     return parameters * 2 * case.training.dtype_bytes + parameters * ADAM_BYTES / dp
 
@@ -163,7 +163,7 @@ def _activation_gb(case: CalculatorCase, tp: Ints, pp: Ints) -> Floats:
 
 
 def _traffic_gb(case: CalculatorCase, tp: Ints, pp: Ints, dp: Ints) -> dict[str, Floats]:
-    """Bytes of a step by dimension, from the whole batch whatever dp is."""
+    """Bytes of a step by dimension, from the whole batch for any dp."""
     training, model = case.training, case.model
     batch_gb = float(training.batch_size) * training.sequence_length * model.hidden_size * training.dtype_bytes / GB
     return {

@@ -2,9 +2,9 @@
 
 Erdil and Schneider-Joseph, arXiv 2411.01137, and its notebook. Numbers of a layer may be arrays over configurations.
 
-Taken for granted (each makes the device look better): data movement and arithmetic overlap fully, since several
-micro-batches are in flight; stage transfers, pointwise passes and attention cost nothing; activations stay in the cache
-but for one reload in the backward pass; the second half of an all-reduce is a free multicast; nothing need divide.
+Assumptions (each makes the device look better): data movement and arithmetic overlap fully, since several micro-batches
+are in flight; stage transfers, pointwise passes and attention cost nothing; activations stay in the cache except for
+one reload in the backward pass; the second half of an all-reduce is a free multicast; degrees need not divide sizes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Device:
     flops_8bit: float
     """Peak with 8-bit numbers; that of wider ones falls in proportion. [FLOP/s]"""
     memory_bandwidth: float
-    """Device memory. [bytes/s]"""
+    """Bandwidth of the device memory. [bytes/s]"""
     network_bandwidth: float
     """Link to the other devices, both directions together. [bytes/s]"""
     base_utilisation: float = 0.8
-    """Share of arithmetic and memory rate that throttling leaves; the network is not throttled."""
+    """Share of the arithmetic and memory rates that is left under throttling; the network is not throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class LinearLayer:
     tp_out: Numbers = 1
     dp: Numbers = 1
     bytewidth: float = 2
-    """Bytes per number, weights, activations and gradients alike."""
+    """Bytes per number, for weights, activations and gradients."""
 
     @property
     def d_in_local(self) -> Numbers:
@@ -69,7 +69,7 @@ class LinearLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTime:
-    """Seconds that each resource is busy; all of them work at once."""
+    """Busy time of each resource; all of them work at once. [s]"""
 
     flop: Numbers
     memory: Numbers
@@ -77,12 +77,12 @@ class LayerTime:
 
     @property
     def total(self) -> Numbers:
-        """The busiest resource's. [s]"""
+        """Time of the busiest resource. [s]"""
         return np.maximum(self.flop, np.maximum(self.memory, self.network))
 
     @property
     def bound(self) -> str:
-        """Which resource that is for one layer: ``flop``, ``hbm``, ``network``; ``none`` where none has work."""
+        """The busiest resource of one layer: ``flop``, ``hbm``, ``network``; ``none`` if none has work."""
         times = {"flop": float(self.flop), "hbm": float(self.memory), "network": float(self.network)}
         busiest = max(times, key=lambda name: times[name])
         return busiest if times[busiest] > 0 else "none"
@@ -98,7 +98,7 @@ def all_reduce_words(num_words: Numbers, num_devices: Numbers) -> Numbers:
 
 
 def messages(layer: LinearLayer, tokens: Numbers) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
-    """What is all-reduced for a micro-batch: outputs over tp_in, input gradients over tp_out; words and devices."""
+    """All-reduced words and devices of a micro-batch: outputs over tp_in, input gradients over tp_out."""
     b = tokens / layer.dp
     return (layer.d_out_local * b, layer.tp_in), (layer.d_in_local * b, layer.tp_out)
 
@@ -113,7 +113,7 @@ def forward_backward(device: Device, layer: LinearLayer, tokens: Numbers) -> Lay
 
 
 def passes(device: Device, layer: LinearLayer, tokens: Numbers, *, network: Numbers, reduced: Numbers) -> LayerTime:
-    r"""As ``forward_backward``, with ``network`` words on the link and ``reduced`` ones through memory.
+    r"""Like ``forward_backward``, with ``network`` words on the link and ``reduced`` ones through memory.
 
     Per device, with :math:`b` tokens of its replica and :math:`N = n_{in} n_{out}` weights: :math:`6 N b` FLOP; words
     to memory :math:`4 N` for weights (read twice) and their gradients (read, written), :math:`n_{in} b` reloaded in
@@ -174,9 +174,9 @@ def device_called(name: str) -> Device:
 
 
 def device_of(accelerator: Accelerator, link_bandwidth: float) -> Device:
-    """An accelerator in the notebook's terms; ``link_bandwidth``: of one direction, of which the notebook adds both.
+    """An accelerator in the notebook's terms; ``link_bandwidth`` is of one direction, of which the notebook adds both.
 
-    The 8-bit peak is twice that of 16-bit numbers where the part has no fp8.
+    The 8-bit peak is twice that of 16-bit numbers if the accelerator has no fp8.
     """
     peaks = accelerator.peak_flops
     wide = max((peaks[name] for name in ("bf16", "fp16") if name in peaks), default=2 * peaks.get("fp32", 0.0))
@@ -201,7 +201,7 @@ class Matrix:
     count: int = 1
     """How many there are."""
     reads_split_outputs: bool = False
-    """Whether its inputs are the outputs of such a layer, so that tp_out splits its inputs and tp_in its outputs."""
+    """Whether its inputs are the split outputs of another layer: tp_out splits its inputs and tp_in its outputs."""
 
     def placed(self, tp_in: Ints, tp_out: Ints, dp: Ints, bytewidth: float) -> LinearLayer:
         """One of them over arrays of degrees."""
@@ -211,7 +211,7 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSearch:
-    """Every configuration, an element each, and what a batch costs in it."""
+    """Every configuration, an element each, and the cost of a batch in it."""
 
     tp_in: Ints
     tp_out: Ints
@@ -230,7 +230,7 @@ class LayerSearch:
 
     @property
     def order(self) -> Ints:
-        """Indices, fastest first; of equally fast ones that with fewer tensor-parallel devices."""
+        """Indices, fastest first; among equally fast ones, fewer tensor-parallel devices first."""
         return np.lexsort((self.tp_in * self.tp_out, self.total_time))
 
 
@@ -243,10 +243,10 @@ def search_layers(
     bytewidth: float = 2,
     num_microbatches: int = 1,
 ) -> LayerSearch:
-    """Every way to share ``num_devices`` among tp_in, tp_out and dp. ``tokens``: of one micro-batch, all replicas.
+    """Every way to divide ``num_devices`` into tp_in, tp_out and dp; ``tokens`` of a micro-batch over all replicas.
 
     Degrees need not divide the matrices, but each device has an input, an output and a token. Raises ``InputError``
-    where that cannot be.
+    if that is impossible.
     """
     tp_in, tp_out, dp = _degrees(matrices, tokens, num_devices)
     compute, gradients, flop = np.zeros(len(dp)), np.zeros(len(dp)), 0.0
@@ -267,7 +267,7 @@ def search_layers(
 
 
 def _degrees(matrices: Sequence[Matrix], tokens: float, num_devices: int) -> tuple[Ints, Ints, Ints]:
-    """All (tp_in, tp_out, dp) with that product under which no device is left without work."""
+    """All (tp_in, tp_out, dp) with that product in which every device has work."""
     tp_in, tp_out = (grid.ravel() for grid in np.meshgrid(*[divisors(num_devices)] * 2, indexing="ij"))
     possible = num_devices % (tp_in * tp_out) == 0
     possible &= num_devices <= tokens * tp_in * tp_out

@@ -1,6 +1,6 @@
 """Limits of training: the best utilisation of a run that must end in time, against its compute.
 
-The notebook's layer carries it. On top stand a second network tier, a pipeline, latencies and a training run that grows
+It is built on the notebook's layer, and adds a second network tier, a pipeline, latencies and a growing training run
 (:class:`Assumptions`); ``NOT_IN_THE_CURVE`` lists what is left out.
 """
 
@@ -26,16 +26,16 @@ from shardplan.methods.data_movement.training_step import (
 )
 
 LEVELS: Final = (0.9, 0.5, 0.1, 0.0)
-"""Shares of the device's base utilisation down to which cliffs are located; 0: whatever ends in time."""
+"""Shares of the device's base utilisation for which cliffs are located; 0 stands for any run that ends in time."""
 SCANNED: Final = (20.0, 45.0, 0.25)
-"""Decades of training compute in which they are looked for, and the step."""
+"""Decades of training compute that are scanned, and the step."""
 PRECISION: Final = 1e-3
-"""Of a cliff, in decades."""
+"""Precision of a cliff, in decades."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitPoint:
-    """The best configuration of one training run; zeros where none ends in time."""
+    """The best configuration of one training run; zeros if none ends in time."""
 
     run: Run
     utilisation: float = 0.0
@@ -54,12 +54,12 @@ class LimitPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Cliff:
-    """Where utilisation falls off."""
+    """Training compute at which utilisation falls off."""
 
     level: float
     """Share of the device's base utilisation."""
     training_flop: float | None
-    """Largest training compute that keeps it; None where no run does, infinite where all that were looked at do."""
+    """Largest training compute that keeps it; None if no run does, infinite if all scanned runs do."""
 
 
 def limits_curve(
@@ -124,7 +124,7 @@ def cliffs(
 
 
 def _last_at(least: float, scanned: dict[float, float], utilisation: Callable[[float], float]) -> float | None:
-    """Largest compute with at least that utilisation: between two scanned points, by halving."""
+    """Largest compute with at least that utilisation: between two scanned points, by bisection."""
     decades = list(scanned)
     kept = [index for index, decade in enumerate(decades) if scanned[decade] >= least]
     if not kept:
@@ -148,11 +148,11 @@ class PaperClaim:
     article_flop: float
     """The same in its authors' article. [FLOP]"""
     level: float
-    """Level of the cliff that we set next to it."""
+    """Level of the cliff that we compare with it."""
 
 
 ONE_NETWORK: Final = 1e12
-"""Fast domain that no run outgrows."""
+"""A fast domain that no run outgrows."""
 
 CLAIMS: Final = (
     PaperClaim(
@@ -173,7 +173,7 @@ NOT_IN_THE_CURVE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """The curve with something changed."""
+    """The curve with one thing changed."""
 
     name: str
     changed: str
@@ -183,7 +183,7 @@ class Variant:
 
 
 def variants(device: Device, assumptions: Assumptions) -> tuple[Variant, ...]:
-    """The baseline and what moves its cliff."""
+    """The baseline and the changes that move its cliff."""
     deepseek = 0.2920 * assumptions.batch_flop**0.3271  # DeepSeek-AI, arXiv 2401.02954, equation 2
     link = {"network_bandwidth": 10 * device.network_bandwidth}
     outer = {"outer_bandwidth": 10 * assumptions.outer_bandwidth}

@@ -94,16 +94,16 @@ class LayerFields(StrictFields):
 
 
 class LayerCase(StrictFields):
-    """One layer, priced, or searched where ``num_devices`` is given."""
+    """One layer: priced, or searched if ``num_devices`` is given."""
 
     device: DeviceFields = Field(default_factory=default_device)
     layer: LayerFields
     b: Positive | None = None
     """Tokens of a micro-batch over all replicas; without it only the end of the batch is priced."""
     num_devices: Annotated[Whole, Field(ge=1, le=MOST_DEVICES)] | None = None
-    """Searches tp_in, tp_out and dp with this product."""
+    """Searches all tp_in, tp_out and dp with this product."""
     num_microbatches: Count = 1
-    """Of a batch, in a search."""
+    """Micro-batches of a batch, in a search."""
 
     @model_validator(mode="after")
     def _searchable(self) -> LayerCase:
@@ -116,7 +116,7 @@ class LayerCase(StrictFields):
 
 
 class Range(StrictFields):
-    """Of a limits curve."""
+    """Range of a limits curve."""
 
     min_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e20
     max_flop: Annotated[float, Field(ge=1e15, le=1e40)] = 1e33
@@ -133,7 +133,7 @@ class Range(StrictFields):
 
 
 class LimitsFields(Assumptions, Range):
-    """Range of a limits curve, and assumptions that replace its own; null: they do not."""
+    """Range of a limits curve, and assumptions that replace the default ones; null keeps the default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -143,7 +143,7 @@ class LimitsFields(Assumptions, Range):
         return {name: each for name, each in raw.items() if each is not None or name not in Assumptions.model_fields}
 
     def assumptions(self) -> Assumptions:
-        """The baseline with what is given here."""
+        """The baseline with the given values."""
         return Assumptions(**{name: getattr(self, name) for name in Assumptions.model_fields})
 
 
@@ -279,7 +279,7 @@ class DataMovement(Method):
         tables = json_object(text) or {}
         if not any(name in tables for name in TABLES):
             return None
-        return (self.recomputed(case, RESULTS, name) for name, case in _named(tables))
+        return (self.recomputed(case, RESULTS, name) for name, case in _named_tables(tables))
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
@@ -305,7 +305,7 @@ class DataMovement(Method):
         )
 
 
-def _named(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _named_tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for table in TABLES:
         cases = tables.get(table, [])
         if isinstance(cases, list):

@@ -32,7 +32,7 @@ YEAR = 365.25 * 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A training run of so much compute. Numbers, or arrays over runs."""
+    """A training run with a given compute. Numbers, or arrays over runs."""
 
     training_flop: Numbers
     num_parameters: Numbers
@@ -54,7 +54,7 @@ UpToOne = Annotated[float, Field(ge=0, le=1)]
 
 
 class Assumptions(StrictFields):
-    """What the limits curve takes for granted; each can be replaced."""
+    """Assumptions of the limits curve; each can be replaced."""
 
     training_time_s: Positive = YEAR / 4
     """Three months, as in arXiv 2411.01137. [s]"""
@@ -116,9 +116,9 @@ Flags = NDArray[np.bool_]
 TENSOR_DEGREES: Final = 2.0 ** np.arange(34)
 """Products of tp_in and tp_out."""
 SHARES: Final = np.unique(np.concatenate([2.0 ** np.arange(60), 3.0 * 2.0 ** np.arange(60)]))
-"""Into how many parts replicas and micro-batches together divide a batch."""
+"""Numbers of parts into which replicas and micro-batches together divide a batch."""
 MOST_TOKENS: Final = 2.0**16
-"""Of one micro-batch and replica; larger ones gain nothing."""
+"""Largest number of tokens of one micro-batch and replica; larger ones gain nothing."""
 STAGES_AND_MICROBATCHES: Final = np.array([(2.0**p, 2.0**m) for p in range(11) for m in range(15) if p <= m or p == 0])
 """A pipeline that interleaves its stages needs as many micro-batches."""
 BEYOND: Final = 1e30
@@ -156,18 +156,18 @@ class Placement:
     fast_out: Floats
 
     def at(self, index: tuple[Any, ...]) -> Placement:
-        """Those at ``index``."""
+        """The placements at ``index``."""
         return Placement(**{name: value[index] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """One block forward and backward, each tensor degree placed as is best; along the first and second axis."""
+    """One block forward and backward, each tensor degree in its best placement; along the first and second axis."""
 
     time: Floats
-    """``BEYOND`` any training where a device would be left without an input or an output. [s]"""
+    """``BEYOND`` any training if a device would have no input or no output. [s]"""
     latency: Floats
-    """What one micro-batch waits besides that. [s]"""
+    """Additional latency of one micro-batch. [s]"""
     placement: Placement
 
 
@@ -208,7 +208,7 @@ def price_blocks(device: Device, assumptions: Assumptions, run: Run, tokens: Flo
 
 
 def _linear(one: LayerTime, fixed: LayerTime, tokens: Floats) -> Floats:
-    """Time of a layer for many numbers of tokens, from that of one and of none: each resource's is linear in them."""
+    """Time of a layer for many numbers of tokens, from its times for one and for none: each resource is linear."""
     compute = np.maximum(one.flop, one.network) * tokens
     return np.maximum(compute, fixed.memory + (one.memory - fixed.memory) * tokens)
 
@@ -243,7 +243,7 @@ def block_times(
 def _layer_time(
     device: Device, assumptions: Assumptions, layer: LinearLayer, tokens: Numbers, fast: tuple[Numbers, Numbers]
 ) -> LayerTime:
-    """The notebook's layer, with all-reduces that cross the borders of scale-up domains."""
+    """The notebook's layer, with all-reduces across the borders of scale-up domains."""
     inside: Numbers = 0.0
     outside: Numbers = 0.0
     for (words, ranks), near in zip(messages(layer, tokens), fast, strict=True):
@@ -259,7 +259,7 @@ def _two_tier_words(words: Numbers, ranks: Numbers, near: Numbers) -> tuple[Numb
 
 
 def _link_words(device: Device, assumptions: Assumptions, inside: Numbers, outside: Numbers) -> Numbers:
-    """Words that would keep the device's own link busy as long as the busier of the two networks is."""
+    """Words that would occupy the device's own link for as long as the busier of the two networks."""
     return np.maximum(inside, outside * (device.network_bandwidth / assumptions.outer_bandwidth))
 
 
@@ -269,9 +269,9 @@ def _hops(assumptions: Assumptions, ranks: Floats, near: Floats) -> Floats:
 
 
 def gradient_time(device: Device, assumptions: Assumptions, run: Run, space: LayerSpace) -> Floats:
-    """All-reduce of the gradients of a device's blocks at the end of the batch, nothing of it hidden. [s]
+    """Exposed all-reduce of the gradients of a device's blocks at the end of the batch. [s]
 
-    Replicas share a scale-up domain as far as tensor parallelism leaves it to them.
+    Replicas share a scale-up domain as far as tensor parallelism leaves room.
     """
     left, which = np.unique(np.maximum(assumptions.fast_domain / TENSOR_DEGREES, 1.0), return_inverse=True)
     near = np.minimum(left[:, None, None], space.dp)

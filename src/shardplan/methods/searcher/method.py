@@ -23,7 +23,7 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.model import ModelConfig
 from shardplan.methods.base import Case, Method, MethodAnswer, MethodRow
 from shardplan.methods.fields import LARGEST, Positive, StrictFields, Whole, json_cases, read_fields
-from shardplan.methods.mapping import even_nodes, layer_work, put
+from shardplan.methods.mapping import case_of, even_nodes, layer_work
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,9 +48,9 @@ class SearcherCluster(StrictFields):
     n_gpu_per_node: Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
     gpu_gflops: Positive
     bw_gpu_to_gpu: Positive
-    """Inside a node. [GB/s]"""
+    """Bandwidth inside a node. [GB/s]"""
     bw_inter_node: Positive
-    """Between nodes. [GB/s]"""
+    """Bandwidth between nodes. [GB/s]"""
 
     @field_validator("n_gpu_per_node")
     @classmethod
@@ -66,10 +66,10 @@ class SearcherCluster(StrictFields):
 
 
 class SearcherModel(StrictFields):
-    """The model in the searcher's words, all of it for one iteration."""
+    """The model in the searcher's words, for one iteration."""
 
     layer_tflops: Numbers
-    """Forward, of each layer. [TFLOP]"""
+    """Forward work of each layer. [TFLOP]"""
     dp_sum_gradient_MB: NotNegative  # noqa: N815  # the name in the file
     tp_comm_sum_MB: NotNegative  # noqa: N815
     layer_activation_MB: Numbers  # noqa: N815
@@ -101,7 +101,7 @@ class Configurations:
 
     @property
     def best(self) -> int:
-        """Index of the fastest; the first of several."""
+        """Index of the fastest; of several, the first."""
         return int(np.argmin(self.total_ms))
 
     def row(self, index: int) -> dict[str, Any]:
@@ -112,8 +112,8 @@ class Configurations:
 def search(case: SearcherCase, *, executor: Executor | None = None, num_chunks: int = 8) -> Configurations:
     """Evaluates every configuration of the cluster's GPUs, dp outermost.
 
-    Without an ``executor`` in one go; with one in ``num_chunks`` parts, each a call that a process can take. The
-    answer is the same to the last bit.
+    An ``executor`` computes it in ``num_chunks`` calls that other processes can run; the answer is the same to the last
+    bit.
     """
     degrees = _degrees(case.cluster.num_gpus, case.model.num_layers)
     if executor is None:
@@ -132,8 +132,8 @@ def evaluate(case: SearcherCase, degrees: Ints) -> Configurations:
     of_gradients = np.where(dp <= cluster.n_gpu_per_node, cluster.bw_gpu_to_gpu, cluster.bw_inter_node) * MB_PER_GB
     parts = {
         "compute_ms": _compute_ms(case, dp, tp, pp, eff),
-        "dp_ms": model.dp_sum_gradient_MB * _ring(dp) / of_gradients * MS,  # fast links where all fit one node
-        "tp_ms": model.tp_comm_sum_MB / tp * _ring(tp) / inside * MS,  # of a tp-th of the messages, on the fast links
+        "dp_ms": model.dp_sum_gradient_MB * _ring(dp) / of_gradients * MS,  # fast links if all GPUs fit into one node
+        "tp_ms": model.tp_comm_sum_MB / tp * _ring(tp) / inside * MS,  # a tp-th of the messages, on the fast links
         "pp_ms": (pp - 1.0) * 2 * max(model.layer_activation_MB) / inside * MS,  # there and back over every boundary
     }
     return Configurations(dp=dp, tp=tp, pp=pp, eff=eff, **parts, total_ms=np.sum(list(parts.values()), axis=0))
@@ -155,7 +155,7 @@ def _efficiency(dp: Ints, tp: Ints) -> Floats:
 
 
 def _compute_ms(case: SearcherCase, dp: Ints, tp: Ints, pp: Ints, eff: Floats) -> Floats:
-    r"""Forward and backward, three times the forward FLOP, on dp x tp GPUs; divided by 0.6 where there are stages."""
+    r"""Forward and backward, three times the forward FLOP, on dp x tp GPUs; divided by 0.6 if there are stages."""
     tflops_per_second = case.cluster.gpu_gflops / 1000 * dp * tp
     time = MS * 3 * sum(case.model.layer_tflops) / tflops_per_second / eff
     return np.where(pp > 1, time / PP_OVERLAP, time)
@@ -221,9 +221,9 @@ class Searcher(Method):
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
-        """The searcher's ranking for a question of ours: work of our own layers, for the global batch."""
+        """The searcher's ranking for a question of ours, from the work of our layers for the global batch."""
         case = _terms(model, cluster, num_accelerators, job)
-        found = search(put(SearcherCase, case, owner=self.name))
+        found = search(case_of(SearcherCase, case, owner=self.name))
         order = np.argsort(found.total_ms, kind="stable")[:top]
         return MethodAnswer(
             method=self.name,
@@ -258,7 +258,7 @@ def _terms(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job
 
 
 def _mapped(case: Mapping[str, Any], cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """How a question was put as text."""
+    """How a question was translated, as text."""
     machine, model = case["cluster"], case["model"]
     inside, beyond = (tier.bandwidth / 1e9 for tier in (cluster.tiers[0], cluster.tiers[:2][-1]))
     in_gb = {name: model[name] * MIB / 1e9 for name in ("dp_sum_gradient_MB", "tp_comm_sum_MB")}
@@ -274,7 +274,7 @@ def _mapped(case: Mapping[str, Any], cluster: Cluster, job: Job) -> tuple[str, .
 
 
 def _ignored(model: ModelConfig, cluster: Cluster) -> tuple[str, ...]:
-    """What of a question the searcher does not look at."""
+    """What the searcher ignores of a question."""
     ignored = [
         "memory: every configuration counts as possible",
         "micro-batches and the pipeline's bubble",

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 Table = dict[str, Ints]
 
 MAX_CANDIDATES = 20_000_000
-"""More than this are refused: they would fill the memory of the machine that searches."""
+"""Largest number of candidates; more would fill the memory of the machine that searches."""
 SMALLEST_BLOCK = 512
 """Fewest channels in a block of SUMMA."""
 
@@ -43,13 +43,13 @@ class Candidates:
     places: Table
     """``tp1``, ``tp2``, ``pp``, ``dp`` and their members in a scale-up domain ``t1``, ``t2``, ``t_pp``, ``t_dp``."""
     point_bounds: Ints
-    """Where the points of each size begin, and where the last end."""
+    """Index of the first point of each size, and the number of all points."""
     first_place: Ints
-    """Where the places of each point begin."""
+    """Index of the first place of each point."""
 
     @cached_property
     def bounds(self) -> Ints:
-        """Where the candidates of each size begin, and where the last end."""
+        """Index of the first candidate of each size, and the number of all candidates."""
         before = np.concatenate(([0], np.cumsum(self.points["num_places"])))
         bounds: Ints = before[self.point_bounds]
         return bounds
@@ -90,9 +90,9 @@ _INSIDE = {"tp1": "t1", "tp2": "t2", "dp": "t_dp", "pp": "t_pp"}
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What the cost of a layer depends on, each on an axis of its own: shape, blocks, members of tp1, of tp2.
+    """What the cost of a layer depends on, each on its own axis: shape, blocks, members of tp1, of tp2.
 
-    It holds some combinations that no candidate has; they cost less than finding those that one has.
+    It holds some combinations that no candidate has; computing them costs less than finding the others.
     """
 
     m1: Ints
@@ -139,11 +139,11 @@ class Grid:
         return len(self.m1), self.blocks.shape[1], self.t1.size, self.t2.size
 
     def by_shape(self, values: Numbers) -> NDArray[np.float64]:
-        """What varies over the first axis only, as a flat array."""
+        """Values that vary over the first axis only, as a flat array."""
         return np.broadcast_to(values, (len(self.m1), 1, 1, 1)).ravel()
 
     def by_cell(self, values: Numbers) -> NDArray[np.float64]:
-        """What may vary over all axes, as a flat array."""
+        """Values that may vary over all axes, as a flat array."""
         return np.broadcast_to(values, self.size).ravel()
 
 
@@ -280,7 +280,7 @@ def _check_number(count: int) -> None:
 
 
 def _distinct(*columns: Ints) -> tuple[tuple[Ints, ...], Ints]:
-    """Distinct rows of the columns, and the one that each row is."""
+    """Distinct rows of the columns, and for every row its index among these."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         key = key * (int(column.max(initial=0)) + 1) + column

@@ -60,7 +60,7 @@ class Figure:
 
 
 def figure(name: str, results: Study | None = None, *, corrected: Corrections = FAITHFUL) -> Figure:
-    """The figure called ``name`` (F1 to F8); ``results`` of the study, if they are at hand. Raises on other names."""
+    """The figure called ``name`` (F1 to F8); ``results`` of the study, if available. Raises for other names."""
     if name.upper() not in FIGURES:
         raise UnknownNameError("figure", f"{name:.40}", FIGURES, hint=f"one of {', '.join(FIGURES)}")
     title, rows = FIGURES[name.upper()]
@@ -237,7 +237,7 @@ def _cell(system: System, days: float | None, *, name: str | None) -> Row:
 
 KINDS: Final[tuple[CollectiveKind, ...]] = ("all_gather", "reduce_scatter", "all_reduce")
 SYSTEM: Final = ("A100", 4)
-"""The paper's system that was measured: four accelerators of a node on fast links, an adapter each."""
+"""The system measured in the paper: four accelerators of a node on fast links, an adapter each."""
 MIB: Final = 2.0**20
 SIZE_CLASSES: Final = {
     "up to 1 MiB": (0.0, MIB),

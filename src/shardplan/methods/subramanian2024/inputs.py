@@ -1,7 +1,7 @@
-"""What the method knows of a model and of a system, those of the paper and a user's own; and what it has wrong.
+"""The method's models and systems, those of the paper and a user's own; and its known errors.
 
 Field names of a model are the paper's letters. A user's record may start from one of the paper's (``base: B200``) and
-change what differs. Q numbers of flaws and corrections are those of the documentation.
+change values. Q numbers of flaws and corrections are those of the documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Correction = Literal["Q1", "Q2", "Q3", "Q5", "Q11"]
 Corrections = frozenset[Correction]
 
 FAITHFUL: Final[Corrections] = frozenset()
-"""As published."""
+"""The method as published."""
 
 CORRECTIONS: Final[dict[Correction, str]] = {
     "Q1": "transfers between pipeline stages in different scale-up domains take time",
@@ -68,10 +68,10 @@ def corrections_of(given: object) -> Corrections:
             rule="corrected is true, false or a list of names",
             hint=f"names: {', '.join(CORRECTIONS)}",
         )
-    return _named([name.strip().upper() for name in names if name.strip()])
+    return _named_corrections([name.strip().upper() for name in names if name.strip()])
 
 
-def _named(names: list[str]) -> Corrections:
+def _named_corrections(names: list[str]) -> Corrections:
     if names == ["ALL"]:
         return frozenset(CORRECTIONS)
     for name in names:
@@ -94,10 +94,10 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A stack of equal transformer layers: full attention, a plain MLP of width 4 e, nothing before or behind."""
+    """A stack of equal transformer layers: full attention, a plain MLP of width 4 e, no embedding and no head."""
 
     name: str
-    """Name to print."""
+    """Display name."""
     l: int  # noqa: E741 - the paper's letter
     """Sequence length. [tokens]"""
     e: int
@@ -135,7 +135,7 @@ class System:
     """Accelerators in scale-up domains of equal size, joined by a slower network."""
 
     name: str
-    """Name to print."""
+    """Display name."""
     matrix_flops: float
     """Peak of the matrix units. [FLOP/s]"""
     vector_flops: float
@@ -145,13 +145,13 @@ class System:
     hbm_capacity: float
     """Device memory. [bytes]"""
     nvlink_bandwidth: float
-    """Inside a scale-up domain, per accelerator and direction. [bytes/s]"""
+    """Bandwidth inside a scale-up domain, per accelerator and direction. [bytes/s]"""
     ib_bandwidth: float
-    """Between scale-up domains, per network adapter and direction. [bytes/s]"""
+    """Bandwidth between scale-up domains, per network adapter and direction. [bytes/s]"""
     nvlink_latency: float
-    """Of a step inside a scale-up domain. [s]"""
+    """Latency of a step inside a scale-up domain. [s]"""
     ib_latency: float
-    """Of a step between scale-up domains. [s]"""
+    """Latency of a step between scale-up domains. [s]"""
     nvlink_efficiency: float = 0.7
     """Achieved share of ``nvlink_bandwidth``."""
     ib_efficiency: float = 0.7
@@ -175,12 +175,12 @@ class System:
 
     @property
     def fast_bandwidth(self) -> float:
-        """Achieved inside a scale-up domain. [bytes/s]"""
+        """Achieved bandwidth inside a scale-up domain. [bytes/s]"""
         return self.nvlink_bandwidth * self.nvlink_efficiency
 
     @property
     def slow_bandwidth(self) -> float:
-        """Achieved between scale-up domains by one adapter. [bytes/s]"""
+        """Achieved bandwidth of one adapter between scale-up domains. [bytes/s]"""
         return self.ib_bandwidth * self.ib_efficiency
 
 
@@ -270,7 +270,7 @@ def count_of(value: object, field: str, *, least: int = 1, most: int = MAX_COUNT
 
 
 def _quantity(raw: object, kind: Kind, field: str) -> float:
-    """A value in SI units: with its unit as data files have it, or bare in the default unit of its kind."""
+    """A value in SI units: with its unit as in data files, or a bare number in the default unit of its kind."""
     if isinstance(raw, Mapping):
         return to_si(raw.get("value"), str(raw.get("unit", "")), kind, field=field)  # type: ignore[arg-type]  # checked
     return parse_quantity(raw, kind, field=field)  # type: ignore[arg-type]  # checked there

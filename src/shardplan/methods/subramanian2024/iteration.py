@@ -1,7 +1,7 @@
 r"""From operators to an iteration: a layer, then pipeline, bubble, data parallelism and memory.
 
-The formulas take numbers or arrays; a search passes them what it gathered, ``price`` all configurations at once. A
-layer takes every operator by the roofline, its collectives behind it:
+The formulas take numbers or arrays: a search passes gathered tables, ``price`` all configurations at once. A
+layer prices every operator by the roofline, followed by its collectives:
 
 .. math:: t = \max(t_{comp}, t_{mem}) + t_{comm}, \quad
     t_{comp} = 20\,\mu s + F / (0.8 P), \quad t_{mem} = M / B
@@ -39,17 +39,17 @@ class PassTime:
 
     compute: Numbers
     memory: Numbers
-    """What memory traffic takes beyond computation."""
+    """Memory traffic beyond the time of computation."""
     communication: Numbers
 
     @property
     def total(self) -> Numbers:
-        """All three, one after the other."""
+        """Sum of the three."""
         return self.compute + self.memory + self.communication
 
     @classmethod
     def sum_of(cls, times: list[PassTime]) -> PassTime:
-        """Of several operators."""
+        """Sum over several operators."""
         return cls(*(_sum(getattr(each, name) for each in times) for name in ("compute", "memory", "communication")))
 
 
@@ -64,7 +64,7 @@ class LayerCost:
     weight_bytes: Numbers
     kept_bytes: Numbers
     boundary_bytes: Numbers
-    """What a pipeline stage sends to the next: what the norm of the MLP block keeps."""
+    """Bytes that a pipeline stage sends to the next: what the norm of the MLP block saves."""
 
 
 def pass_time(operator: Operator, work: VectorPass, system: System, corrected: Corrections) -> PassTime:
@@ -82,9 +82,9 @@ def pass_time(operator: Operator, work: VectorPass, system: System, corrected: C
 
 
 def summa_time(one: Numbers, product: Numbers, rounds: Numbers) -> Numbers:
-    """Exposed communication: a first round, and of ``rounds`` more what the product does not hide. [s]
+    """Exposed communication: a first round, and the part of ``rounds`` more that the product does not hide. [s]
 
-    As published, ``rounds`` are as many as there are blocks, so that one round too many counts (Q5).
+    As published, ``rounds`` equals the number of blocks, which counts one round too many (Q5).
     """
     return one + np.maximum(rounds * one - product, 0)
 
@@ -107,7 +107,7 @@ def layer_cost(
 
 
 def _sum(terms: Iterable[Numbers]) -> Numbers:
-    """Sum, small arrays first: what varies over few axes is added up before it is spread over many."""
+    """Sum, small arrays first: terms that vary over few axes are added before they are broadcast."""
     total: Numbers = 0.0
     for term in sorted(terms, key=np.size):
         total = total + term
@@ -152,7 +152,7 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSetting:
-    """In which configurations are priced: a model on a system, by a form of tensor parallelism."""
+    """What configurations are priced for: a model on a system, with a form of tensor parallelism."""
 
     model: Transformer
     system: System
@@ -173,7 +173,7 @@ class Memory:
 
     @property
     def total(self) -> Numbers:
-        """All four; nothing is reserved."""
+        """Sum of the four; nothing is reserved."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
@@ -188,7 +188,7 @@ class Price:
     dp_communication: Numbers
     bubble: Numbers
     time: Numbers
-    """Sum of the six. [s]"""
+    """Sum of the six parts. [s]"""
     throughput: Numbers
     """Samples per second."""
     flops: Numbers
@@ -259,7 +259,8 @@ def iteration_time(
 def gradient_time(*, one: Numbers, forward: Numbers, backward: Numbers, num_layers: Numbers) -> Numbers:
     """Reduce-scatter of gradients and all-gather of weights, layer by layer, each taking ``one``. [s]
 
-    One layer's collective shows, the others behind the backward (forward) pass of one layer and one micro-batch.
+    The collective of one layer is exposed; the others hide behind the backward (forward) pass of one layer and one
+    micro-batch.
     """
     hidden = num_layers - 1
     return 2 * one + (np.maximum(one - backward, 0) + np.maximum(one - forward, 0)) * hidden
@@ -274,7 +275,7 @@ def memory_of(
     pp: Numbers,
     state_shards: Numbers,
 ) -> Memory:
-    """Memory of a rank of the first stage, which keeps the most micro-batches. ``state_shards``: of the optimizer."""
+    """Memory of a rank of the first stage, which saves most. ``state_shards`` ranks share the optimizer states."""
     weights = weight_bytes * num_layers
     return Memory(
         weights=weights,

@@ -1,4 +1,4 @@
-"""The paper's cost model as a method: its own cases, its reference results, and questions of ours."""
+"""The paper's cost model as a method: its own cases, its reference results, and our questions."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from shardplan.methods.subramanian2024.strategies import Strategy, strategy_of
 from shardplan.methods.subramanian2024.study import SECONDS_PER_DAY, reference_cases
 
 RESULTS: Final = ("rank", "throughput", "memory_GB", *STATISTICS)
-"""Columns of the published results that a case may carry along."""
+"""Columns of the published results that a case may also contain."""
 
 Degree = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class CaseFields(StrictFields):
-    """What a case may say. Degrees make it one configuration; without them it is a search."""
+    """Fields of a case. With degrees it is one configuration, without them a search."""
 
     strategy: str
     model: str | dict[str, Any]
-    """One of the paper's, a file, or l, e, h and depth."""
+    """A model of the paper, a file, or l, e, h and depth."""
     system: str | dict[str, Any] = Field(validation_alias=AliasChoices("system", "gpu"))
-    """One of the paper's, a file, or its values."""
+    """A system of the paper, a file, or its values."""
     nvs: Annotated[int, Field(ge=1, le=MAX_DOMAIN)] | None = None
     """Accelerators of a scale-up domain."""
     gpus: Degree | None = Field(default=None, validation_alias=AliasChoices("gpus", "n_gpus", "num_gpus"))
-    """Accelerators in all."""
+    """Number of all accelerators."""
     global_batch_size: Degree = GLOBAL_BATCH_SIZE
     top: Annotated[int, Field(ge=1, le=10_000)] = 10
     corrected: bool | str | list[str] | None = False
@@ -104,7 +104,7 @@ class Subramanian2024(Method):
             corrected=corrections_of(fields.corrected),
         )
         given = [name for name in (*DEGREES, *PLACES) if getattr(fields, name) is not None]
-        configurations, counts = _priced(fields, setting) if given else _searched(fields, setting)
+        configurations, counts = _priced_answer(fields, setting) if given else _search_answer(fields, setting)
         records = configuration_records(setting, configurations)
         if given:
             best = max(range(len(records)), key=lambda number: float(records[number]["throughput"]))
@@ -134,18 +134,18 @@ class Subramanian2024(Method):
         return result
 
     def cases(self, text: str) -> Iterator[Case] | None:
-        """Two cases for every row of a table in the published columns: priced anew, and searched again."""
+        """Two cases for every row of a table in the published columns: priced again, and searched again."""
         return reference_cases(text)
 
     def plan(
         self, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
     ) -> MethodAnswer:
-        """The best configurations of all three strategies. Raises ``MethodError`` where the method cannot speak."""
+        """The best configurations of all three strategies. Raises ``MethodError`` if the method cannot answer."""
         return question.plan(self.name, model, cluster, num_accelerators, job, top=top)
 
 
-def _searched(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
-    """The best configurations; where none fits, the one of least memory. Raises ``InputError`` if there is none."""
+def _search_answer(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
+    """The best configurations; if none fits, the one with least memory. Raises ``InputError`` if there is none."""
     if fields.gpus is None:
         raise InputError("the case has no gpus", rule="a search has a number of accelerators", hint="give gpus")
     (found,) = search(setting, [fields.gpus], top=fields.top)
@@ -164,8 +164,8 @@ def _searched(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configura
     return list(found.best) or [found.smallest], counts
 
 
-def _priced(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
-    """The configuration that a case gives; in all its places, if it does not say where it lies."""
+def _priced_answer(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configuration], dict[str, float]]:
+    """The configuration of a case; in all its places, if the case gives none."""
     configuration, domain = _configuration(fields, setting.strategy), setting.system.nvlink_size
     check_configuration(setting, configuration)
     is_placed = any(getattr(fields, name) is not None for name in PLACES)
@@ -180,7 +180,7 @@ def _priced(fields: CaseFields, setting: PaperSetting) -> tuple[list[Configurati
 
 
 def _configuration(fields: CaseFields, strategy: Strategy) -> Configuration:
-    """Degrees of a case; what it leaves open is 1, and dp follows from the accelerators. Raises ``InputError``."""
+    """Degrees of a case; missing ones are 1, and dp follows from the accelerators. Raises ``InputError``."""
     _check_names(fields, strategy)
     tp1 = fields.tp1 or fields.tp or 1
     if strategy.has_second_degree and fields.tp is not None and fields.tp1 is None:
@@ -194,7 +194,7 @@ def _configuration(fields: CaseFields, strategy: Strategy) -> Configuration:
 
 
 def _check_names(fields: CaseFields, strategy: Strategy) -> None:
-    """Degrees that the strategy does not have are 1, and the product of two is what it says."""
+    """Checks that degrees without a role in the strategy are 1, and that the product of two is as stated."""
     unknown: list[str] = [] if strategy.has_second_degree else ["tp2", "nv_tp2"]
     for name in unknown if strategy.has_blocks else [*unknown, "nb"]:
         if (getattr(fields, name) or 1) != 1:

@@ -1,4 +1,4 @@
-r"""The operators of a layer and their collectives, per micro-batch: work, memory traffic, weights and what is kept.
+r"""The operators of a layer and their collectives, per micro-batch: work, memory traffic, weights and saved tensors.
 
 Products of length k count k multiplications and k - 1 additions. :math:`W` is the size of an fp16 element, :math:`K`
 that of a mask element. All sizes are those of one rank; ``rows`` is micro-batch times local sequence. A collective has
@@ -25,13 +25,13 @@ class PaperCollective:
 
     kind: CollectiveKind
     volume: Numbers
-    """The whole tensor, gathered or not yet scattered. [bytes]"""
+    """The whole tensor, before it is scattered or after it is gathered. [bytes]"""
     size: Numbers
     """Ranks of the group."""
     inside: Numbers
     """Ranks of the group inside one scale-up domain."""
     group: str
-    """Tensor degree along which it runs."""
+    """Tensor degree of the group."""
 
 
 def collective_time(call: PaperCollective, system: System, corrected: Corrections, *, blocks: Numbers = 1) -> Numbers:
@@ -98,9 +98,9 @@ class Operator:
     backward: VectorPass
     weight_bytes: Numbers = 0.0
     kept_bytes: Numbers = 0.0
-    """Kept for the backward pass."""
+    """Saved for the backward pass. [bytes]"""
     blocks: Numbers | None = None
-    """Rounds into which SUMMA divides product and collectives; None: the collectives follow the product."""
+    """Rounds into which SUMMA divides product and collectives; None if the collectives follow the product."""
 
 
 def linear(
@@ -113,7 +113,7 @@ def linear(
     backward: Calls = (),
     kept_bytes: Numbers | None = None,
 ) -> Operator:
-    """Product of (rows, k) and (k, n); backward are two: for the input and for the weight."""
+    """Product of (rows, k) and (k, n); the backward pass has two: for the input and for the weight."""
     x, y, w = rows * k * W, rows * n * W, k * n * W
     return Operator(
         name=name,
@@ -167,7 +167,7 @@ def activation(name: str, *, elements: Numbers) -> Operator:
 
 
 def dropout(name: str, *, elements: Numbers) -> Operator:
-    """Product with a mask, which is kept."""
+    """Product with a mask, which is saved."""
     work = VectorPass(elements, 2 * elements * W + elements * K)
     return Operator(name=name, engine="vector", forward=work, backward=work, kept_bytes=elements * K)
 
@@ -196,7 +196,7 @@ def fused_attention(
     forward: Calls,
     backward: Calls,
 ) -> Operator:
-    r"""Scores, softmax, dropout and weighted values in one kernel; the backward pass computes the scores again.
+    r"""Scores, softmax, dropout and weighted values in one kernel; the backward pass recomputes the scores.
 
     ``heads`` are those of the micro-batch, :math:`z`; ``rate_ratio`` is the matrix rate over the vector rate,
     :math:`r`, so that division by the matrix rate gives the time of vector work. No masks: every query meets all keys.

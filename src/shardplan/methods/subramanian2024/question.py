@@ -22,7 +22,7 @@ from shardplan.physics.costs.network import domain_size
 
 LINK_EFFICIENCY = 0.7
 VARIANTS = 20
-"""Configurations kept for each row: many differ in placement or blocks only."""
+"""Configurations kept for each row: many differ only in placement or blocks."""
 PARTS = {
     "time_s": "time",
     "compute_s": "compute",
@@ -48,7 +48,7 @@ class _Mapping:
 def plan(
     name: str, model: ModelConfig, cluster: Cluster, num_accelerators: int, job: Job, *, top: int = 10
 ) -> MethodAnswer:
-    """The best configurations of all three strategies. Raises ``MethodError`` where the method cannot speak."""
+    """The best configurations of all three strategies. Raises ``MethodError`` if the method cannot answer."""
     with as_refusal():
         question = _mapping(model, cluster, num_accelerators, job)
         found = [
@@ -67,7 +67,7 @@ def plan(
 
 
 def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Job, top: int) -> list[MethodRow]:
-    """The best rows of one strategy that differ in degrees, or the one of least memory where none fits."""
+    """The best rows of one strategy with different degrees, or the one with least memory if none fits."""
     setting = PaperSetting(
         model=question.transformer, system=question.system, strategy=strategy, global_batch_size=job.global_batch_size
     )
@@ -96,7 +96,7 @@ def _rows(strategy: Strategy, question: _Mapping, num_accelerators: int, job: Jo
 
 
 def _degrees(strategy: Strategy, c: Configuration) -> dict[str, int]:
-    """Degrees in our words: the second one is cp, or rows of the grid of SUMMA, which are part of tp."""
+    """Degrees by our names: the second one is cp, or rows of the grid of SUMMA, which are part of tp."""
     degrees = {"dp": c.dp, "tp": c.tp1, "pp": c.pp, "micro_batch_size": c.mbs}
     if strategy.has_blocks:
         return {**degrees, "tp": c.tp, "tp_rows": c.tp2}
@@ -114,7 +114,7 @@ def _placement(strategy: Strategy, c: Configuration) -> dict[str, float]:
 
 
 def _notes(rows: tuple[MethodRow, ...]) -> tuple[str, ...]:
-    """Known errors of the method that touch these rows."""
+    """Known errors of the method that affect these rows."""
     touched = ["Q12"]
     if any(row.degrees["pp"] > 1 for row in rows):
         touched += ["Q1", "Q16"]
@@ -136,7 +136,7 @@ def _mapping(model: ModelConfig, cluster: Cluster, num_accelerators: int, job: J
 
 
 def _layer_of(model: ModelConfig) -> tuple[Attention, MLP]:
-    """The attention and the MLP that all layers share in kind. Raises ``MethodError``."""
+    """The attention and the MLP of all layers. Raises ``MethodError`` if layers differ."""
     parts: list[tuple[Attention, MLP]] = []
     for mixer, mlp in ((layer.mixer, layer.mlp) for layer in model.layer_kinds):
         if not isinstance(mixer, Attention):
@@ -160,7 +160,7 @@ def _refusal(model: ModelConfig, kind: str) -> MethodError:
 
 
 def _system(cluster: Cluster, num_accelerators: int, job: Job) -> System:
-    """Accelerator and tiers as the method sees them. Raises ``MethodError``."""
+    """Accelerator and tiers in the method's terms. Raises ``MethodError``."""
     accelerator = cluster.accelerator
     if job.precision not in ("bf16", "fp16"):
         raise MethodError(
@@ -192,7 +192,7 @@ def _system(cluster: Cluster, num_accelerators: int, job: Job) -> System:
 
 
 def _slow_tier(cluster: Cluster, num_accelerators: int) -> NetworkTier:
-    """The slowest tier beyond the innermost domain; that domain itself where it holds the job."""
+    """The slowest tier outside the innermost domain, or that domain if it holds the job."""
     used = spanned_tiers(cluster, num_accelerators)
     return min(used[1:] or used, key=lambda tier: tier.bandwidth)
 
@@ -212,7 +212,7 @@ def _mapped(transformer: Transformer, system: System, cluster: Cluster, job: Job
 
 
 def _ignored_of_model(model: ModelConfig, transformer: Transformer) -> tuple[str, ...]:
-    """What of the model plays no part."""
+    """What the method ignores of the model."""
     attention, mlp = _layer_of(model)
     kinds = [layer.mixer for layer in model.layer_kinds if isinstance(layer.mixer, Attention)]
     conditions = {
@@ -229,7 +229,7 @@ def _ignored_of_model(model: ModelConfig, transformer: Transformer) -> tuple[str
 
 
 def _ignored_of_job(cluster: Cluster, num_accelerators: int, job: Job) -> tuple[str, ...]:
-    """What of cluster and job plays no part, and what is counted though it is not asked for."""
+    """What the method ignores of cluster and job, and what it counts without being asked."""
     beyond, slow = spanned_tiers(cluster, num_accelerators)[1:], _slow_tier(cluster, num_accelerators)
     others = ", ".join(tier.name for tier in beyond if tier is not slow)
     has_other_states = job.optimizer != "adam" or job.moment_dtype != "fp32"

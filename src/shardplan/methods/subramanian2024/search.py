@@ -37,7 +37,7 @@ from shardplan.methods.subramanian2024.strategies import Split, Strategy
 
 
 def check_configuration(setting: PaperSetting, configuration: Configuration) -> None:
-    """Refuses degrees that do not divide what they divide. Raises ``InputError``."""
+    """Refuses degrees that do not divide their dimension. Raises ``InputError``."""
     model, strategy, c = setting.model, setting.strategy, configuration
     system, global_batch_size = setting.system, setting.global_batch_size
     inside = {"tp1": c.nv_tp1, "tp2": c.nv_tp2, "dp": c.nv_dp, "pp": c.nv_pp}
@@ -74,7 +74,7 @@ def words(c: Configuration) -> str:
 
 DEGREES: Final = ("dp", "tp", "tp1", "tp2", "pp", "mbs", "nb")
 PLACES: Final = ("nv_tp", "nv_tp1", "nv_tp2", "nv_dp", "nv_pp")
-"""Columns of a configuration; those that a strategy does not know are None."""
+"""Columns of a configuration; None for those that a strategy does not have."""
 
 
 def configuration_records(setting: PaperSetting, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def degrees_record(strategy: Strategy, configuration: Configuration) -> dict[str
 
 
 def operator_records(setting: PaperSetting, configuration: Configuration) -> list[dict[str, Any]]:
-    """Every operator of a layer: work, traffic, collectives, times of both directions, weights and what is kept."""
+    """Every operator of a layer: work, traffic, collectives, times of both directions, weights and saved tensors."""
     c, system, corrected = configuration, setting.system, setting.corrected
     split = Split(m1=c.tp1, m2=c.tp2, b=float(c.mbs), blocks=c.nb, t1=c.nv_tp1, t2=c.nv_tp2)
     return [
@@ -149,25 +149,25 @@ def _pass_record(operator: Operator, work: VectorPass, system: System, corrected
 Floats = NDArray[np.float64]
 
 PIECE = 1 << 15
-"""Candidates that are worked on together: their arrays stay in the cache."""
+"""Candidates that are processed together: their arrays stay in the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizeResult:
-    """What the search found for one number of accelerators."""
+    """Result of the search for one number of accelerators."""
 
     num_gpus: int
     num_candidates: int
     num_fitting: int
     """Candidates whose memory fits."""
     best: tuple[Configuration, ...]
-    """Those with the highest throughput, best first; empty where none fits."""
+    """Those with the highest throughput, best first; empty if none fits."""
     throughputs: tuple[float, ...]
     """Samples per second of each."""
     smallest: Configuration | None
-    """The candidate of least memory; None where there is no candidate."""
+    """The candidate with least memory; None if there is no candidate."""
     smallest_memory_bytes: float
-    """Its memory (infinite where there is none)."""
+    """Its memory (infinite if there is none)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +176,9 @@ class CandidatePrices:
 
     space: Candidates
     time: Floats
-    """[s], by candidate."""
+    """Time of every candidate. [s]"""
     memory: Memory
-    """By point."""
+    """Memory of every point."""
 
     def results(self, capacity: float, top: int) -> list[SizeResult]:
         """For every size the ``top`` fastest that fit into ``capacity`` [bytes]."""
@@ -210,7 +210,7 @@ class CandidatePrices:
         )
 
     def _least_memory(self, rows: slice, total: Floats) -> tuple[Configuration | None, float]:
-        """The fastest place of the point of least memory."""
+        """The fastest place of the point with least memory."""
         space = self.space
         counts = space.points["num_places"][rows]
         if not counts.any():
@@ -231,7 +231,7 @@ def search(setting: PaperSetting, sizes: Sequence[int], *, top: int = 10) -> lis
 
 
 def price_candidates(space: Candidates, system: System, corrected: Corrections = FAITHFUL) -> CandidatePrices:
-    """Time and memory of all candidates; the memory limit of ``system`` plays no part.
+    """Time and memory of all candidates, ignoring the memory limit of ``system``.
 
     A layer is priced once for every distinct division, a transfer for every point, data parallelism for every place.
     """
@@ -279,7 +279,7 @@ def _times(space: Candidates, by_cell: Floats, by_point: Floats, by_place: Float
 
 
 def _smallest(values: Floats, count: int) -> NDArray[np.intp]:
-    """Positions of the ``count`` smallest values, ascending; the first of equal ones first."""
+    """Indices of the ``count`` smallest values, ascending; of equal ones the first."""
     if count <= 0:
         return np.empty(0, dtype=np.intp)
     limit = np.partition(values, count - 1)[count - 1]

@@ -1,4 +1,4 @@
-"""The paper's three forms of tensor parallelism: what each decides of degrees, micro-batches and operators."""
+"""The paper's three forms of tensor parallelism: their rules for degrees and micro-batches, and their operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardplan.methods.subramanian2024.inputs import Corrections, System, Transf
 from shardplan.methods.subramanian2024.operators import Operator, PaperCollective, W
 
 SMALLEST_PART: Final = 128
-"""Fewest channels or tokens that a rank holds of a divided dimension."""
+"""Fewest channels or tokens of a divided dimension on one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Split:
     """Ranks of ``m2`` inside one scale-up domain."""
 
     def rows(self, model: Transformer) -> Numbers:
-        """Tokens of a micro-batch of a rank that shares the sequence over ``m2``."""
+        """Tokens of a micro-batch on a rank that shares the sequence over ``m2``."""
         return self.b * np.floor_divide(model.l, self.m2)
 
 
@@ -44,9 +44,9 @@ class Strategy(ABC):
     """A form of tensor parallelism."""
 
     name: ClassVar[str]
-    """Word for it, as in the published files."""
+    """Name, as in the published files."""
     title: ClassVar[str]
-    """What it is."""
+    """Description."""
     has_second_degree: ClassVar[bool] = True
     has_blocks: ClassVar[bool] = False
 
@@ -55,7 +55,7 @@ class Strategy(ABC):
         """Whether these tensor degrees are candidates."""
 
     def sequence_divisor(self, m1: Numbers, m2: Numbers) -> Numbers:
-        """What must divide micro-batch size times sequence length: all ranks that share a sequence."""
+        """What must divide micro-batch size times sequence length: the number of ranks that share a sequence."""
         return m1 * m2
 
     def gradient_shards(self, m2: Numbers) -> Numbers:
@@ -94,11 +94,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def norm(self, name: str, model: Transformer, split: Split, corrected: Corrections) -> Operator:
-        """The layer norm behind a block, with what it exchanges for the next one."""
+        """The layer norm after a block, with what it exchanges for the next one."""
 
     @abstractmethod
     def output_biases(self, model: Transformer, split: Split) -> tuple[Operator, Operator]:
-        """Biases behind the products that close their blocks, fc2 and vproj."""
+        """Biases after the products that close their blocks, fc2 and vproj."""
 
     @abstractmethod
     def elements_between(self, model: Transformer, split: Split) -> Numbers:
@@ -127,7 +127,7 @@ class RowColumn(Strategy):
     """Tensor parallelism of Megatron-LM (arXiv 1909.08053) with sequence parallelism (arXiv 2205.05198).
 
     The product that opens a block is divided by columns, the one that closes it by rows. The inputs of the first are
-    gathered by the norm before it and kept at full width (Q11).
+    gathered by the norm before it and saved at full width (Q11).
     """
 
     def product(
@@ -164,7 +164,7 @@ class RowColumn(Strategy):
 
 
 class OneDimensional(RowColumn):
-    """Heads and width are divided over m ranks; between the products the sequence is."""
+    """Heads and width divided over m ranks; between the products the sequence is divided."""
 
     name: ClassVar[str] = "1d"
     title: ClassVar[str] = "one-dimensional tensor parallelism with sequence parallelism"
@@ -212,7 +212,7 @@ class Summa(Strategy):
     has_blocks: ClassVar[bool] = True
 
     def divides(self, model: Transformer, m1: Numbers, m2: Numbers) -> Flags:
-        """As context parallelism, and m2 divides e."""
+        """Like context parallelism, and m2 divides e."""
         grid = np.logical_and(_heads_divide(model, m1), _parts_are_large(model, m1, m2))
         return np.logical_and(grid, np.mod(model.e, m2) == 0)
 
@@ -266,19 +266,19 @@ class Summa(Strategy):
 
 
 def _heads_divide(model: Transformer, m1: Numbers) -> Flags:
-    """``m1`` divides the heads and the width."""
+    """Whether ``m1`` divides the heads and the width."""
     return np.logical_and(np.mod(model.h, m1) == 0, np.mod(model.e, m1) == 0)
 
 
 def _parts_are_large(model: Transformer, m1: Numbers, m2: Numbers) -> Flags:
-    """Every rank holds enough channels and enough tokens."""
+    """Whether every rank holds enough channels and enough tokens."""
     return np.logical_and(np.floor_divide(model.e, m1) >= SMALLEST_PART, np.floor_divide(model.l, m2) >= SMALLEST_PART)
 
 
 STRATEGIES: Final[dict[str, Strategy]] = {
     strategy.name: strategy for strategy in (OneDimensional(), ContextParallel(), Summa())
 }
-"""By name, in the order of the paper."""
+"""Strategies by name, in the order of the paper."""
 
 
 def strategy_of(name: object) -> Strategy:

@@ -1,6 +1,6 @@
 """The whole study of the paper: every model, strategy, system, scale-up domain and number of accelerators.
 
-Its published rows are recomputed too: every configuration priced anew, and its search repeated.
+It also recomputes the published rows: every configuration is priced again, and its search repeated.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ NVLINK_SIZES: Final = (4, 8, 64)
 SIZES: Final = tuple(2**power for power in range(2, 15))
 """Numbers of accelerators, 4 to 16,384."""
 NUM_KEPT: Final = 10
-"""Best configurations that are kept of each search."""
+"""Best configurations of each search that are kept."""
 
 SECONDS_PER_DAY = 86400.0
 
 
 def setting_of(strategy: object, model: object, system: object, nvs: int, **others: Any) -> PaperSetting:
-    """Of a search by names. Raises ``InputError``."""
+    """The setting of a search by names. Raises ``InputError``."""
     parts = load_model(model), load_system(system, nvs), strategy_of(strategy)
     return PaperSetting(model=parts[0], system=parts[1], strategy=parts[2], **others)
 
@@ -77,7 +77,7 @@ class StudyEntry:
         return tuple(result for result in self.results if result.best)
 
     def days(self, result: SizeResult) -> float | None:
-        """Time of the whole training with the best configuration. [days] None where the model has no data set."""
+        """Time of the whole training with the best configuration. [days] None if the model has no data set."""
         samples = load_model(self.model).num_samples
         return None if samples is None else samples / result.throughputs[0] / SECONDS_PER_DAY
 
@@ -141,7 +141,7 @@ def study(
     corrected: Corrections = FAITHFUL,
     executor: Executor | None = None,
 ) -> Study:
-    """Searches everything; candidates are enumerated once for the systems that share them."""
+    """All searches; candidates are enumerated once for systems that share them."""
     group = partial(_entries, sizes=tuple(sizes), corrected=corrected)
     groups = list(product(models, strategies, nvlink_sizes))
     spread = map if executor is None else executor.map
@@ -165,7 +165,7 @@ def _entries(group: tuple[str, str, int], *, sizes: tuple[int, ...], corrected: 
 
 
 NEEDED: Final = ("strategy", "model", "gpu", "nvs", "n_gpus", "throughput", "dp", "pp", "mbs")
-"""Columns by which a file is known."""
+"""Columns by which a file is recognised."""
 FIGURES: Final = ("throughput", "memory_GB", *STATISTICS)
 
 
@@ -188,7 +188,7 @@ class _Row:
 
 
 def reference_cases(text: str) -> Iterator[Case] | None:
-    """Two cases for each row of a table in the published columns; None where the text is no such table."""
+    """Two cases for each row of a table in the published columns; None if the text is no such table."""
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
     try:
         names = reader.fieldnames or ()
@@ -207,7 +207,7 @@ def reference_cases(text: str) -> Iterator[Case] | None:
 
 
 def _cases(rows: list[_Row]) -> Iterator[Case]:
-    """Rows of a group are priced together, and all sizes of a group searched at once."""
+    """Cases of all rows; a group is priced together, and all its sizes are searched at once."""
     groups: dict[tuple[str, str, str, int], list[_Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -225,7 +225,7 @@ def _cases(rows: list[_Row]) -> Iterator[Case]:
 
 
 def _row(record: Mapping[str | None, Any]) -> _Row:
-    """A row read and checked."""
+    """A row, read and checked."""
     nvs = _count(record, "nvs", most=MAX_DOMAIN)
     setting = setting_of(record["strategy"], record["model"], record["gpu"], nvs)
     suffix = "1" if setting.strategy.has_second_degree else ""
@@ -254,7 +254,7 @@ def _row(record: Mapping[str | None, Any]) -> _Row:
 
 
 def _count(record: Mapping[str | None, Any], name: str, **bounds: int) -> int:
-    """A whole number; a column that is empty or missing means 1."""
+    """A whole number; an empty or missing column means 1."""
     if not record.get(name):
         return 1
     return count_of(_number(record, name), name, **bounds)

@@ -16,11 +16,11 @@ from shardplan.inputs.readers.hf.hybrids import delta_attention
 
 SLIDING, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 _RATES: Final[Mapping[str, int]] = {SPARSE: 4, HEAVY: 128}
-"""Tokens of a compressed key where the file does not say (``DeepseekV4Config`` of ``transformers``)."""
+"""Default tokens of a compressed key (``DeepseekV4Config`` of ``transformers``)."""
 
 
 def _kinds(fields: ConfigFields) -> Sequence[str]:
-    """Attention of every layer: ``layer_types``, else the older ``compress_ratios``, else that of the class."""
+    """Attention of every layer: ``layer_types``, else the older ``compress_ratios``, else the class's default."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", (SLIDING, SPARSE, HEAVY), length=n)
     ratios = fields.counts("compress_ratios", maximum=max(_RATES.values()))
@@ -75,7 +75,7 @@ _INDEXER: Final = {"index_topk": "index_topk", "index_num_heads": "index_n_heads
 
 
 def _layers(fields: ConfigFields) -> tuple[Layer, ...]:
-    """Experts in every layer; the first of them are chosen by the token itself, with the same matrices."""
+    """Experts in every layer; in the first ones the token itself chooses them, with the same matrices."""
     fields.kinds("mlp_layer_types", ("hash_moe", "moe"), length=fields.num_layers)
     kinds = _kinds(fields)
     return tuple(_by_kind(fields)[kind] for kind in kinds)
@@ -91,7 +91,7 @@ def _by_kind(fields: ConfigFields) -> Mapping[str, Layer]:
 
 
 def _with_sliding_prediction(fields: ConfigFields, model: ModelConfig) -> ModelConfig:
-    """Blocks of multi-token prediction attend to their window alone (the last of ``compress_ratios``, 0)."""
+    """The model whose blocks of multi-token prediction attend only to their window (last ``compress_ratios``, 0)."""
     return replace(model, mtp_block=_by_kind(fields)[SLIDING])
 
 
@@ -99,7 +99,7 @@ DELTA, INDEXED = "linear_attention", "indexed_attention"
 
 
 def _glm_layers(fields: ConfigFields) -> tuple[Layer, ...]:
-    """Delta attention, every fourth layer latent attention to selected keys without positions."""
+    """Layers with delta attention; in every fourth one, latent attention to selected keys without positions."""
     fields.require("qk_rope_head_dim", expected=0)
     n = fields.num_layers
     kinds = fields.kinds("layer_types", (DELTA, INDEXED, "full_attention"), length=n)
@@ -134,4 +134,4 @@ COMPRESSED: Final[Mapping[str, ModelFamily]] = {
         understood=("hc_sinkhorn_iters", "index_topk_freq", "index_skip_topk_offset", "indexer_types"),
     ),
 }
-"""``model_type`` to what its layers are."""
+"""Families by ``model_type``."""

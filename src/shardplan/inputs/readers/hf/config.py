@@ -1,7 +1,7 @@
 """Reads any ``config.json`` of the supported Hugging Face families into a :class:`~shardplan.inputs.model.ModelConfig`.
 
-Values come from the file, or from the family's own default where ``transformers`` has one; nothing is guessed. What the
-reader leaves out (a vision tower, quantised weights) is named in ``notes``. Each family is a row of the tables in
+Values come from the file, or from the family's own default if ``transformers`` has one; nothing is guessed. ``notes``
+names what the reader leaves out (a vision tower, quantised weights). Each family is a row of the tables in
 ``gpt``, ``decoders``, ``experts``, ``compressed``, ``hybrids`` and ``encoders``; :data:`FAMILIES` is all of them.
 """
 
@@ -29,7 +29,7 @@ from shardplan.inputs.readers.hf.refusals import refuse_other_files, refuse_unre
 from shardplan.inputs.readers.names import MODELS, model_sources
 
 FAMILIES: Final[Mapping[str, ModelFamily]] = {**GPT, **LLAMA, **GEMMA, **EXPERTS, **COMPRESSED, **HYBRIDS, **ENCODERS}
-"""``model_type`` to what its layers are."""
+"""Families by ``model_type``."""
 
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
 _ARCHITECTURES: Final[Mapping[str, str]] = {
@@ -79,7 +79,7 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
     "ViTForImageClassification": "vit",
     "XLMRobertaForMaskedLM": "xlm-roberta",
 }
-"""Model class to family, for files whose ``model_type`` is missing or of their own making."""
+"""Model class to family, for files with a missing or unknown ``model_type``."""
 
 _DIMENSIONS: Final = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -95,7 +95,7 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
         "mistral": (32000, 4096, 14336, 32, 32, 131072, 8),
     }.items()
 }
-"""Dimensions of the classes in ``transformers``: multimodal files state of their text model only what differs."""
+"""Default dimensions of the classes in ``transformers``: multimodal files state only differences for their text."""
 
 _TRAINING_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {
     "bloom": {"max_position_embeddings": 2048},
@@ -134,7 +134,7 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelConfig:
 
 
 def _notes_on_file(file: Path) -> Iterator[str]:
-    """What is to be said about the file of a model, whatever it holds."""
+    """Notes about the file itself."""
     source = model_sources().get(file.stem) if file.parent == MODELS else None
     if source is not None and source.mark:
         yield f"dimensions {source.mark}"
@@ -187,7 +187,7 @@ def _text_part(config: Mapping[str, object], name: str) -> _TextPart:
 
 
 def _family(text: _TextPart, name: str) -> tuple[str, tuple[str, ...]]:
-    """ModelFamily of the text model, and a note where it had to be inferred."""
+    """Family of the text model, and a note if it was inferred."""
     stated = text.values.get("model_type", f"{text.outer_type}_text" if text.prefix and text.outer_type else None)
     if stated is not None and not isinstance(stated, str):
         raise InputError(
@@ -211,7 +211,7 @@ LISTED: Final = "the page 'Models' of the documentation lists the families that 
 
 
 def _unknown(stated: str | None, what: str) -> InputError:
-    """No family by this name. Another one is never proposed: families of similar names have different layers."""
+    """The error for an unknown family. It proposes no other one: families of similar names have different layers."""
     if stated is None:
         return InputError(
             f"{what} is missing", rule="a model states its model_type", hint=f"add model_type to the file; {LISTED}"
@@ -226,7 +226,7 @@ def _unknown(stated: str | None, what: str) -> InputError:
 
 
 def _letters(name: str) -> str:
-    """A name without the marks and capitals in which its spellings differ."""
+    """A name without case and punctuation, in which its spellings differ."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
@@ -253,9 +253,9 @@ def _notes(config: Mapping[str, object], fields: ConfigFields, model: ModelConfi
 
 
 def details_of(values: Mapping[str, object]) -> ModelDetails:
-    """The details that ``values`` state. ``rope_parameters`` of transformers 5 hold base, share and scaling together.
+    """The details in ``values``. ``rope_parameters`` of transformers 5 has base, share and scaling together.
 
-    A value of another type is taken as not stated: no answer depends on it, and exports ask for what is not known.
+    A value of another type counts as not stated: no answer depends on it, and exports ask for unknown values.
     """
     positions = values.get("rope_parameters")
     rotary = {**values, **positions} if isinstance(positions, Mapping) else values
@@ -299,7 +299,7 @@ def _first_word(values: Mapping[str, object], names: tuple[str, ...]) -> str | N
 
 
 def _scaling(values: Mapping[str, object]) -> Iterator[tuple[str, bool | float | str]]:
-    """Kind and numbers of a scaling; ``default`` is none."""
+    """Kind and numbers of a scaling; ``default`` counts as none."""
     kind = _first_word(values, ("rope_type", "type"))
     if kind is None or kind == "default":
         return

@@ -1,4 +1,4 @@
-"""Dense decoders, laid out as in ``transformers``: in the line of Llama, and Gemma."""
+"""Dense decoders with the layout of ``transformers``: relatives of Llama, and Gemma."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 
 def _smollm3_mixers(fields: ConfigFields) -> Sequence[Attention]:
-    """Every fourth layer without positions; windows, where asked for, in those layers only."""
+    """Attention in which every fourth layer has no positions; windows, if asked for, only in those layers."""
     base = attention(fields, qkv_bias=ATTENTION_BIAS(fields), kv_required=True)
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
     fields.understood("sliding_window", "max_window_layers")
@@ -51,7 +51,7 @@ def _cohere_slides(fields: ConfigFields) -> Sequence[bool]:
 
 
 def _exaone_mixers(fields: ConfigFields) -> Sequence[Attention]:
-    """Three of four layers slide in the large model. Where some do, those that do not have no positions."""
+    """Attention in which three of four layers slide in the large model; if some slide, the others have no positions."""
     base = replace(attention(fields), qk_norm="head")
     fields.understood("sliding_window_pattern")
     if not fields.has("sliding_window"):
@@ -62,7 +62,7 @@ def _exaone_mixers(fields: ConfigFields) -> Sequence[Attention]:
 
 
 def _exaone_slides(fields: ConfigFields) -> Callable[[int], bool]:
-    """Whether a layer slides: by the letters of the pattern, repeated, or all but every so many; never the last one."""
+    """Whether a layer slides: by the letters of the repeated pattern, or all but every n-th; never the last one."""
     if isinstance(fields.values.get("sliding_window_pattern"), str):
         letters = fields.letters("sliding_window_pattern", {"L": "local", "G": "global"}) or ()
         return lambda i: letters[i % len(letters)] == "local" and i + 1 < fields.num_layers
@@ -76,7 +76,7 @@ def _apertus_mlp(fields: ConfigFields) -> MLP:
 
 
 HUNYUAN: Final[Mapping[str, Any]] = {"use_cla": False, "use_qk_norm": True, "moe_layer_num_skipped": 0}
-"""What Hunyuan files state where their layers are those that are read."""
+"""Values that Hunyuan files must have for the layers that are read."""
 HUNYUAN_PASSED: Final = ("cla_share_factor", "num_media_embeds", "attention_head_dim")
 """Fields of Hunyuan files about parts that their layers do not use."""
 
@@ -188,7 +188,7 @@ LLAMA: Final[Mapping[str, ModelFamily]] = {
 
 
 def _gemma4_mlp(fields: ConfigFields) -> MLP | MixtureOfExperts:
-    """In layers with experts the MLP runs next to them, so that it is an expert that all tokens visit.
+    """In layers with experts the MLP runs next to them, so it is an expert that all tokens use.
 
     The router scales its input per channel, as a norm does, and its scores per expert, as a bias does.
     """
@@ -216,7 +216,7 @@ def _gemma4_mixers(fields: ConfigFields) -> list[Attention]:
 
 
 def _refuse_layer_inputs(fields: ConfigFields) -> None:
-    """Raise for the small Gemma 4 models: where the file does not say, layers have inputs of their own."""
+    """Refuses the small Gemma 4 models, whose layers have inputs of their own unless the file says otherwise."""
     default = 0 if fields.model_type == "gemma4_unified_text" else 256
     size = fields.count("hidden_size_per_layer_input", default, minimum=0)
     if size:

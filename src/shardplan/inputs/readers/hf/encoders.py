@@ -24,7 +24,7 @@ from shardplan.inputs.readers.hf.fields import ConfigFields, shown
 
 
 def _used_positions(fields: ConfigFields) -> int:
-    """RoBERTa's positions start behind the padding token, so that some rows are never used."""
+    """RoBERTa's positions start after the padding token, so some rows are never used."""
     return max(1, fields.count("max_position_embeddings") - fields.count("pad_token_id", 1, minimum=0) - 1)
 
 
@@ -89,7 +89,7 @@ def _encoder_attention(fields: ConfigFields, *, qkv_bias: bool) -> Attention:
 
 
 def _dinov2_mlp(fields: ConfigFields) -> MLP:
-    """Two thirds of the width, rounded up to a multiple of eight, where a gate takes the other third."""
+    """An MLP of two thirds of the width, rounded up to a multiple of eight, if a gate takes the other third."""
     width = int(fields.ratio("mlp_ratio", 4) * fields.count("hidden_size"))
     gated = fields.flag("use_swiglu_ffn", default=False)
     return MLP(intermediate_size=(int(width * 2 / 3) + 7) // 8 * 8 if gated else width, gated=gated, bias=True)
@@ -124,7 +124,7 @@ _TOKENS: Final[dict[str, Any]] = {
     "has_embedding_norm": True,
     "has_head_transform": True,
 }
-"""What models of masked tokens have in common."""
+"""Common fields of models of masked tokens."""
 _BERT: Final = ModelFamily(
     "BERT with its masked-language head: norms behind each part, a norm behind the embeddings."
 )._replace(

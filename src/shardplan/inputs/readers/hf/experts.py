@@ -1,4 +1,4 @@
-"""Decoders with experts, laid out as in ``transformers``; among them those with latent attention."""
+"""Decoders with experts and the layout of ``transformers``, including those with latent attention."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def qwen_experts(fields: ConfigFields) -> MixtureOfExperts:
 
 
 def _dense_first(first_k: int) -> Callable[[ConfigFields], Sequence[bool]]:
-    """As DeepSeek: experts behind ``first_k`` dense layers where the file does not say; none in a file without them."""
+    """Which layers have experts, as in DeepSeek: by default all after ``first_k`` dense ones; none without experts."""
 
     def sparse(fields: ConfigFields) -> Sequence[bool]:
         fields.require("mlp_bias", expected=False)
@@ -50,10 +50,9 @@ def _dense_first(first_k: int) -> Callable[[ConfigFields], Sequence[bool]]:
 
 
 def _with_shared(num_shared: int, groups: tuple[int, int] = (1, 1)) -> Callable[[ConfigFields], MixtureOfExperts]:
-    """Routed and shared experts of one width, in groups where the router knows them.
+    """Routed and shared experts of one width, in groups if the router has them.
 
-    ``num_shared``, and ``groups`` (``n_group``, ``topk_group``): of the class in ``transformers``, for files that leave
-    them out.
+    ``num_shared`` and ``groups`` (``n_group``, ``topk_group``) are defaults of the class in ``transformers``.
     """
 
     def moe(fields: ConfigFields) -> MixtureOfExperts:
@@ -91,7 +90,7 @@ def _llama4_sparse(fields: ConfigFields) -> Sequence[bool]:
 
 
 def _llama4_mlps(fields: ConfigFields) -> list[MLP | MixtureOfExperts | None]:
-    """One shared expert always; layers without experts have a width of their own."""
+    """MLPs of every layer: always one shared expert; layers without experts have a width of their own."""
     sparse = _llama4_sparse(fields)
     fields.understood("intermediate_size_mlp")
     routed = experts(fields, width="intermediate_size", num_shared=1) if any(sparse) else None
@@ -100,7 +99,7 @@ def _llama4_mlps(fields: ConfigFields) -> list[MLP | MixtureOfExperts | None]:
 
 
 def _llama4_mixers(fields: ConfigFields) -> list[Attention]:
-    """Three of four layers attend in chunks, the fourth to all keys without positions."""
+    """Attention: three of four layers attend in chunks, the fourth to all keys without positions."""
     n, every = fields.num_layers, fields.count("no_rope_layer_interval", 4)
     rotary = fields.counts("no_rope_layers", maximum=1, length=n) or [int((i + 1) % every != 0) for i in range(n)]
     bias = ATTENTION_BIAS(fields)
@@ -115,7 +114,7 @@ def _llama4_mixers(fields: ConfigFields) -> list[Attention]:
 
 
 def _minimax_m2_model(fields: ConfigFields, model: ModelConfig) -> ModelConfig:
-    """Several multi-token-prediction modules, each of some layers."""
+    """The model with several multi-token-prediction modules, each of some layers."""
     if any(kind != 1 for kind in fields.counts("attn_type_list", maximum=1, length=fields.num_layers)):
         raise fields.error(
             "attn_type_list names layers of linear attention",
@@ -156,7 +155,7 @@ def _dbrx_experts(fields: ConfigFields) -> MixtureOfExperts:
 
 
 def _hunyuan_experts(fields: ConfigFields) -> MixtureOfExperts:
-    """Experts next to an MLP of their width that all tokens visit."""
+    """Experts next to an MLP of their width that all tokens use."""
     return MixtureOfExperts(
         num_experts=fields.same_count("num_experts"),
         top_k=fields.same_count("num_experts_per_tok", 1),
@@ -175,7 +174,7 @@ def _bailing_experts(fields: ConfigFields) -> MixtureOfExperts:
 
 
 def _arctic_layers(fields: ConfigFields) -> tuple[Layer, ...]:
-    """Experts next to a dense MLP as wide as the hidden size, which has a norm of its own."""
+    """Layers with experts next to a dense MLP as wide as the hidden size, which has its own norm."""
     every = fields.count("moe_layer_frequency", 2)
     residual = fields.flag("use_residual", default=False)
     fields.require("parallel_attn_mlp_res", expected=residual)

@@ -1,8 +1,8 @@
-"""What a row of the table of model families says, and the model that is read by it.
+"""The rows of the tables of model families, and how a model is read with one.
 
-A row (:class:`ModelFamily`) states in what the layers of a family differ from Llama's. A value of a row is fixed, or a
-function of the fields of a file where the file decides: ``flag("attention_bias")``. What no row can say (which layers
-attend within a window, how wide experts are) is a function of the fields, too, in the file of the family's table.
+A row (:class:`ModelFamily`) states how the layers of a family differ from Llama's. A value of a row is fixed, or a
+function of the fields of a file: ``flag("attention_bias")``. What no row can say (which layers attend within a window,
+how wide experts are) is a function of the fields, too, in the file of the family's table.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from shardplan.inputs.readers.hf.fields import ConfigFields
 
 T = TypeVar("T")
 Stated: TypeAlias = Callable[[ConfigFields], T] | T
-"""A value that is fixed for a family, or one that the file states."""
+"""A value that is fixed for a family, or that the file states."""
 FeedForward = MLP | MixtureOfExperts
 Layout = Callable[[ConfigFields], Sequence[bool]]
-"""For every layer whether it is of a kind."""
+"""For every layer, whether it is of a kind."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -31,12 +31,12 @@ def stated(value: Stated[T], fields: ConfigFields) -> T:
 
 
 def flag(key: str, *, default: bool = False) -> Callable[[ConfigFields], bool]:
-    """The switch ``key`` of the file; ``default`` without it."""
+    """Reads the switch ``key`` of the file; ``default`` without it."""
     return lambda fields: fields.flag(key, default)
 
 
 def norm_if(key: str, norm: QKNorm, *, default: bool = False) -> Callable[[ConfigFields], QKNorm]:
-    """A norm of queries and keys where the switch ``key`` asks for it."""
+    """A norm of queries and keys if the switch ``key`` asks for it."""
     return lambda fields: norm if fields.flag(key, default) else "none"
 
 
@@ -51,56 +51,56 @@ MLP_BIAS: Final = flag("mlp_bias")
 
 
 class ModelFamily(NamedTuple):
-    """The layers of a family; what a row leaves out is as in Llama without biases."""
+    """The layers of a family; values that a row leaves out are those of Llama without biases."""
 
     about: str
     """One line for the documentation."""
     qkv_bias: Stated[bool] = False
     output_bias: Stated[bool] | None = None
-    """Bias on the output projection; None: where queries, keys and values have one."""
+    """Bias on the output projection; None: the same as for queries, keys and values."""
     head_dim: int | None = None
-    """Head size where the file gives none; None: ``hidden_size / num_attention_heads``."""
+    """Default head size; None: ``hidden_size / num_attention_heads``."""
     kv_required: bool = False
-    """A file without ``num_key_value_heads`` is refused, rather than read as one with as many as query heads."""
+    """Whether a file without ``num_key_value_heads`` is refused, rather than read with as many as query heads."""
     kv_heads: Stated[int] | None = None
     """Number of key-value heads that the family fixes."""
     attention: Mapping[str, Stated[Any]] = NOTHING
     """Other fields of :class:`Attention`."""
     slides: Layout | None = None
-    """Layers with a sliding window; None: the family knows no windows."""
+    """Layers with a sliding window; None if the family has no windows."""
     window: int | None = None
-    """Window where the file does not give ``sliding_window``."""
+    """Default of ``sliding_window``."""
     rotates_only_where_it_slides: bool = False
     gated: bool = True
     mlp_bias: Stated[bool] = False
     widening: int | None = None
-    """``intermediate_size`` over ``hidden_size`` where the file does not give it."""
+    """Default of ``intermediate_size`` over ``hidden_size``."""
     experts: Callable[[ConfigFields], MixtureOfExperts] | None = None
     sparse: Layout | None = None
     """Layers with experts; None: all."""
     num_norms: Stated[int] = 2
     parallel_residual: Stated[bool] = False
     tie: Stated[bool] = False
-    """The head is the token embedding where the file does not say."""
+    """Whether by default the head is the token embedding."""
     model: Mapping[str, Stated[Any]] = NOTHING
     """Other fields of :class:`ModelConfig`."""
     required: Mapping[str, Stated[object]] = NOTHING
-    """Fields that, where a file gives them, have this value: others make other layers."""
+    """Required values of fields that a file may have: other values mean other layers."""
     understood: tuple[str, ...] = ()
-    """Fields that may be there and say nothing of these layers."""
+    """Fields that may be present and do not affect these layers."""
     mixers: Callable[[ConfigFields], Mixer | Sequence[Mixer]] | None = None
-    """The mixer of every layer, or that of each, where it is not the attention that the row describes."""
+    """The mixer of every layer, or one for each, if it is not the attention that the row describes."""
     mlps: Callable[[ConfigFields], FeedForward | Sequence[FeedForward | None] | None] | None = None
     """The same for MLPs; layers whose MLP is None have none."""
     layers: Callable[[ConfigFields], tuple[Layer, ...]] | None = None
-    """The layers, where they differ in more than mixer and MLP."""
+    """The layers, if they differ in more than mixer and MLP."""
     adjusted: Callable[[ConfigFields, ModelConfig], ModelConfig] | None = None
-    """The model with what depends on its layers."""
+    """Adds to the model what depends on its layers."""
     whole: Callable[[ConfigFields], ModelConfig] | None = None
-    """The model, where it reads no tokens."""
+    """Reads the whole model, if it reads no tokens."""
 
     def called(self, about: str) -> ModelFamily:
-        """A family of the same layers; ``_replace`` states in what it differs."""
+        """A family of the same layers; ``_replace`` states differences."""
         return self._replace(about=about)
 
     def read(self, fields: ConfigFields) -> ModelConfig:
@@ -161,7 +161,7 @@ ROUTING: Final = (
     "n_group",
     "topk_group",
 )
-"""Fields that say nothing of a model whose layers are all dense."""
+"""Fields that do not affect a model whose layers are all dense."""
 
 
 def attention(
@@ -173,10 +173,10 @@ def attention(
     num_kv_heads: int | None = None,
     kv_required: bool = False,
 ) -> Attention:
-    """Attention of ``fields``; the output projection has a bias where the others have, unless ``output_bias`` says.
+    """Attention of ``fields``; by default the output projection has a bias if the others have.
 
-    ``head_dim``: default of the family where the file gives none, otherwise ``hidden_size / num_attention_heads``.
-    ``num_kv_heads``: fixed by the family. ``kv_required``: absent ``num_key_value_heads`` are an error.
+    ``head_dim`` is the default of the family, otherwise ``hidden_size / num_attention_heads``.
+    ``num_kv_heads`` is fixed by the family. With ``kv_required``, a missing ``num_key_value_heads`` is an error.
     """
     num_heads = fields.count("num_attention_heads")
     if num_kv_heads is not None:
@@ -194,7 +194,7 @@ def attention(
 
 
 def _check_kv_heads(fields: ConfigFields, fixed: int) -> None:
-    """Refuse a file that states another number of key-value heads than its family has."""
+    """Refuses a file with another number of key-value heads than its family."""
     stated, heads = fields.count("num_key_value_heads", fixed), fields.count("num_attention_heads")
     if stated != fixed:
         raise fields.error(
@@ -218,7 +218,7 @@ def _even_head(fields: ConfigFields) -> int | None:
 
 
 def latent_attention(fields: ConfigFields) -> LatentAttention:
-    """Latent attention of the DeepSeek families, with its indexer where the file has one."""
+    """Latent attention of the DeepSeek families, with its indexer if the file has one."""
     if "q_lora_rank" not in fields.values:
         fields.count("q_lora_rank")  # absent is an error; null is an answer (DeepSeek-V2-Lite)
     topk = fields.optional_count("index_topk")
@@ -238,7 +238,7 @@ def latent_attention(fields: ConfigFields) -> LatentAttention:
 
 
 def mlp(fields: ConfigFields, *, gated: bool, bias: bool = False, width: int | None = None) -> MLP:
-    """MLP of ``intermediate_size``, or of ``width`` where the file leaves that out."""
+    """MLP of ``intermediate_size``, or of ``width`` if the file leaves that out."""
     return MLP(intermediate_size=fields.count("intermediate_size", width), gated=gated, bias=bias)
 
 
@@ -259,9 +259,9 @@ def experts(
     shared_gate: bool = False,
     bias: bool = False,
 ) -> MixtureOfExperts:
-    """Gated experts, each as wide as the field ``width``, and ``num_shared`` of the same width that all tokens visit.
+    """Gated experts, each as wide as the field ``width``, and ``num_shared`` of the same width that all tokens use.
 
-    ``shared_width``: total width of the shared experts where it has a field of its own.
+    ``shared_width`` is the total width of the shared experts if it has its own field.
     """
     size = fields.count(width)
     return MixtureOfExperts(
@@ -278,7 +278,7 @@ def experts(
 
 
 def grouped(fields: ConfigFields, moe: MixtureOfExperts, default: tuple[int, int] = (1, 1)) -> MixtureOfExperts:
-    """``moe`` with the groups of its router; ``default``: of the family. Greedy routing (DeepSeek-V2) knows none."""
+    """``moe`` with the groups of its router, by default the family's. Greedy routing (DeepSeek-V2) ignores groups."""
     if fields.word("topk_method") == "greedy":
         return moe
     n_group = fields.optional_count("n_group", default[0]) or 1
@@ -306,7 +306,7 @@ def sparse_step(fields: ConfigFields) -> tuple[bool, ...]:
 
 
 def sliding(fields: ConfigFields, by_default: Callable[[int], bool]) -> tuple[bool, ...]:
-    """Whether each layer attends within a sliding window: what ``layer_types`` says, else what the family does."""
+    """Whether each layer attends within a sliding window: by ``layer_types``, else by the family's default."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", ("full_attention", "sliding_attention"), length=n)
     fields.understood("sliding_window_pattern")
@@ -318,7 +318,7 @@ def sliding(fields: ConfigFields, by_default: Callable[[int], bool]) -> tuple[bo
 def windowed(
     fields: ConfigFields, base: Attention, slides: Sequence[bool], *, default: int | None = None
 ) -> tuple[Attention, ...]:
-    """``base`` once per layer, with ``sliding_window`` where the layer slides; a window of null is none."""
+    """``base`` once per layer, with ``sliding_window`` if the layer slides; a window of null is none."""
     fields.understood("sliding_window")
     if not any(slides):
         return (base,) * len(slides)
@@ -327,7 +327,7 @@ def windowed(
 
 
 def all_but_every(period: int) -> Layout:
-    """Layers that slide where the file does not say: all but the last of every ``period``."""
+    """By default, all layers slide but the last of every ``period``."""
     return lambda fields: sliding(fields, lambda i: (i + 1) % period != 0)
 
 
@@ -339,7 +339,7 @@ def every_layer(fields: ConfigFields) -> Sequence[bool]:
 def feed_forwards(
     fields: ConfigFields, sparse: Sequence[bool], moe: Callable[[ConfigFields], MixtureOfExperts]
 ) -> list[FeedForward]:
-    """Experts where ``sparse`` says, a gated MLP of ``intermediate_size`` elsewhere; reads only what occurs."""
+    """Experts where ``sparse`` is true, elsewhere a gated MLP of ``intermediate_size``; reads only what occurs."""
     fields.understood("intermediate_size", *ROUTING)
     routed = moe(fields) if any(sparse) else None
     dense = None if all(sparse) else mlp(fields, gated=True)
@@ -369,7 +369,7 @@ def _for_each(part: T | Sequence[T], fields: ConfigFields) -> Sequence[T]:
 
 
 def decoder(fields: ConfigFields, layers: tuple[Layer, ...], *, tie: bool = False) -> ModelConfig:
-    """Causal language model of ``layers``; ``tie``: whether the family ties its head where the file does not say."""
+    """Causal language model of ``layers``; ``tie`` is the family's default for a tied head."""
     return ModelConfig(
         name=fields.name,
         model_type=fields.model_type,

@@ -2,7 +2,7 @@
 
 Families differ in how they spell a dimension (``n_embd``, ``d_model`` and ``hidden_size`` mean the same);
 :data:`SPELLINGS` is the one table of that. :class:`ConfigFields` reads values by meaning, checks their type and range,
-and names the spelling that the file uses when it refuses one.
+and names the spelling in the file when it refuses one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "expand": "mamba_expand",
     }.items()
 }
-"""Meaning to the names files use for it, the usual one first. A meaning not listed here has its own name only."""
+"""Meaning to the names in files, the usual one first. A meaning that is not listed has only its own name."""
 
 
 class _Found(NamedTuple):
@@ -59,17 +59,17 @@ class ConfigFields:
     name: str
     """Name of the model."""
     model_type: str
-    """ModelFamily, as the file spells it."""
+    """Family, as the file spells it."""
     values: Mapping[str, object]
-    """What the file holds."""
+    """Content of the file."""
     defaults: Mapping[str, object] = field(default_factory=dict)
-    """Values of the family's class in ``transformers``, for files that hold only what differs from them."""
+    """Defaults of the family's class in ``transformers``, for files that hold only differences."""
     prefix: str = ""
-    """Where in the file the fields stand, for messages."""
+    """Position of the fields in the file, for messages."""
     taken: dict[str, object] = field(default_factory=dict)
-    """Defaults that were read."""
+    """Defaults that were used."""
     read: set[str] = field(default_factory=set)
-    """Names in the file that were read, or that the family understands and these layers do not need."""
+    """Names in the file that were read, or that the family knows and these layers do not need."""
     parts: dict[str, ConfigFields] = field(default_factory=dict)
     """Objects in the file whose fields were read, by their keys."""
 
@@ -83,17 +83,17 @@ class ConfigFields:
         return self._given(key) is not None
 
     def word(self, key: str) -> object:
-        """Whatever stands under ``key`` itself; None where it is absent."""
+        """The value of ``key`` itself; None if it is absent."""
         self.read.add(key)
         return self.values.get(key)
 
     def understood(self, *keys: str) -> None:
-        """Count ``keys``, under every spelling, as read: the family knows them, and these layers do not need them."""
+        """Marks ``keys`` as read under every spelling: the family knows them, and these layers do not need them."""
         for key in keys:
             self.read.update(SPELLINGS.get(key, (key,)))
 
     def count(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_DIMENSION) -> int:
-        """Whole number under ``key``; ``default`` where it is absent or null, and an error without one."""
+        """Whole number under ``key``; ``default`` if it is absent or null, and an error without one."""
         if (found := self._given(key)) is not None:
             return self._whole(found, minimum, maximum)
         if default is not None:
@@ -122,7 +122,7 @@ class ConfigFields:
         return None if found.value is None else self._whole(found, minimum, MAX_DIMENSION)
 
     def flag(self, key: str, default: bool) -> bool:  # noqa: FBT001 - reads as the file does: key, then what holds without it
-        """Truth value under ``key``; ``default`` where it is absent or null."""
+        """Truth value under ``key``; ``default`` if it is absent or null."""
         if (found := self._given(key)) is None:
             return default
         if not isinstance(found.value, bool):
@@ -134,7 +134,7 @@ class ConfigFields:
         return found.value
 
     def ratio(self, key: str, default: int) -> int | float:
-        """Positive finite number under ``key``; ``default`` where it is absent or null."""
+        """Positive finite number under ``key``; ``default`` if it is absent or null."""
         if (found := self._given(key)) is None:
             return default
         value = found.value
@@ -147,7 +147,7 @@ class ConfigFields:
         return value
 
     def counts(self, key: str, *, maximum: int, length: int | None = None) -> tuple[int, ...]:
-        """List of whole numbers from 0 under ``key``; empty where it is absent, null or empty."""
+        """List of whole numbers from 0 under ``key``; empty if it is absent, null or empty."""
         if (found := self._given(key)) is None:
             return ()
         if not isinstance(found.value, list | tuple):
@@ -157,7 +157,7 @@ class ConfigFields:
         return tuple(self._whole(_Found(f"{found.spelling}[{i}]", v), 0, maximum) for i, v in enumerate(found.value))
 
     def kinds(self, key: str, known: Collection[str], *, length: int | None = None) -> tuple[str, ...] | None:
-        """List under ``key`` with one of the ``known`` words per layer; None where it is absent or null."""
+        """List under ``key`` with one of the ``known`` words per layer; None if it is absent or null."""
         if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, list | tuple):
@@ -173,7 +173,7 @@ class ConfigFields:
         return tuple(found.value)
 
     def letters(self, key: str, known: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Text under ``key``, one letter per layer, as the words that ``known`` gives; None where absent or null."""
+        """Text under ``key``, one letter per layer, translated by ``known``; None if absent or null."""
         if (found := self._given(key)) is None:
             return None
         if not isinstance(found.value, str):
@@ -194,7 +194,7 @@ class ConfigFields:
         return tuple(known[letter] for letter in found.value)
 
     def part(self, key: str) -> ConfigFields:
-        """Fields of the object under ``key``; none where it is absent or null."""
+        """Fields of the object under ``key``; none if it is absent or null."""
         if key in self.parts:
             return self.parts[key]
         found = self._given(key)
@@ -210,7 +210,7 @@ class ConfigFields:
         return part
 
     def require(self, key: str, expected: object) -> None:
-        """Refuse a file whose ``key`` is there and not ``expected``: a variant of the family with other layers."""
+        """Refuses a file whose ``key`` is present and not ``expected``: a variant of the family with other layers."""
         value = self.word(key)
         if value is not None and value != expected:
             raise self.error(
@@ -237,7 +237,7 @@ class ConfigFields:
         return None
 
     def _given(self, key: str) -> _Found | None:
-        """As ``_find``, where the value is not null."""
+        """Like ``_find``, but None if the value is null."""
         found = self._find(key)
         return None if found is None or found.value is None else found
 
@@ -298,10 +298,10 @@ class _Short(reprlib.Repr):
         self.maxlevel = 2
 
     def repr_int(self, x: int, level: int) -> str:
-        """Huge ones have no digits to show: Python refuses to write them."""
+        """Text of a number; Python refuses to write huge ones."""
         return super().repr_int(x, level) if x.bit_length() <= 200 else "a number of more than 60 digits"
 
 
 def shown(value: object) -> str:
-    """``value`` as a message shows it: short, and safe for values of any size."""
+    """``value`` in a message: short, and safe for values of any size."""
     return "null" if value is None else _Short().repr(value)

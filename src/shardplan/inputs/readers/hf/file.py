@@ -1,4 +1,4 @@
-"""A ``config.json`` that nobody vouches for: what it holds and what it is called, or why it cannot be read."""
+"""Reads a ``config.json`` from an untrusted source: its content and name, or why it cannot be read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CONFIG: Final = FileKind(
     "a model file is a JSON object in UTF-8 that can be read",
     "give the config.json of a Hugging Face model, or the name of a built-in model; 'shardplan models' lists them",
 )
-"""Real configurations stay under 100 kB."""
+"""Most bytes; real configurations stay under 100 kB."""
 
 
 def config_path(path: str | os.PathLike[str]) -> Path:
-    """The configuration at ``path``: the file itself, or ``config.json`` where that is a folder with one."""
+    """The configuration at ``path``: the file itself, or ``config.json`` in that folder."""
     if "\0" in os.fspath(path):
-        return Path(path)  # the reader says what is wrong with it
+        return Path(path)  # the reader reports what is wrong with it
     file = Path(path)
     if os.path.isfile(file / "config.json"):  # noqa: PTH113 - Path.is_file raises where this answers False
         return file / "config.json"
@@ -30,7 +30,7 @@ def config_path(path: str | os.PathLike[str]) -> Path:
 
 
 def model_name(file: Path) -> str:
-    """Name of the model in ``file``: the file's own, or its folder's where it is just called ``config.json``.
+    """Name of the model in ``file``: the file's own, or its folder's if it is just called ``config.json``.
 
     In the download cache of the Hugging Face hub (``models--ORG--NAME/snapshots/REVISION``) it is NAME.
     """
@@ -44,7 +44,7 @@ def model_name(file: Path) -> str:
 
 
 def read_config_from(stream: BinaryIO) -> Mapping[str, object]:
-    """What the JSON on a stream holds, such as that of standard input. Raises InputError."""
+    """Content of the JSON on a stream, such as standard input. Raises InputError."""
     label = "the config.json on standard input"
     data = stream.read(CONFIG.most_bytes + 1)
     if len(data) > CONFIG.most_bytes:
@@ -62,7 +62,7 @@ def read_config_from(stream: BinaryIO) -> Mapping[str, object]:
 
 
 def read_config(file: Path) -> object:
-    """What the JSON in ``file`` holds. Raises InputError."""
+    """Content of the JSON in ``file``. Raises InputError."""
     text, label = read_text(file, CONFIG), f"'{printable(str(file))}'"
     if not text.strip():
         raise InputError(f"{label} is not JSON: it is empty", rule=CONFIG.rule, hint=CONFIG.hint)

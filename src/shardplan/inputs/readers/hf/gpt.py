@@ -1,4 +1,4 @@
-"""Decoders in the line of GPT: mostly LayerNorm, biases and MLPs without a gate, laid out as in ``transformers``."""
+"""Decoders like GPT: mostly LayerNorm, biases and MLPs without a gate, with the layout of ``transformers``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _gpt_neo_mixers(fields: ConfigFields) -> Sequence[Attention]:
 
 
 def _wide_mlp(fields: ConfigFields) -> MLP:
-    """BLOOM: four times as wide as the hidden size, whatever the file says."""
+    """BLOOM's MLP: four times as wide as the hidden size, whatever the file says."""
     return MLP(intermediate_size=4 * fields.count("hidden_size"), gated=False, bias=True)
 
 
@@ -70,7 +70,7 @@ def _mpt_width(fields: ConfigFields) -> int:
 
 
 def _mpt_positions(fields: ConfigFields) -> int:
-    """Learned positions, where neither ALiBi nor rotary positions are asked for."""
+    """Learned positions, if neither ALiBi nor rotary positions are asked for."""
     core = fields.part("attn_config")
     placed = core.flag("alibi", default=True), core.flag("rope", default=False)
     learned = fields.flag("learned_pos_emb", default=True) and not any(placed)

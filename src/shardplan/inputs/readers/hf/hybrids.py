@@ -1,4 +1,4 @@
-"""Decoders with recurrent layers, laid out as in ``transformers``: alone, or mixed with attention."""
+"""Decoders with recurrent layers, alone or mixed with attention, with the layout of ``transformers``."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _BLOCKS: Final = {
 _MAMBA: Final = (
     "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size", "expand",
 )  # fmt: skip
-"""Fields that say nothing of a model without Mamba layers."""
+"""Fields that do not affect a model without Mamba layers."""
 
 
 def _attends(fields: ConfigFields, by_default: Callable[[int], bool], *, other: str = "linear_attention") -> list[bool]:
-    """Whether each layer attends to all keys: what ``layer_types`` says, else what the family does."""
+    """Whether each layer attends to all keys: by ``layer_types``, else by the family's default."""
     n = fields.num_layers
     kinds = fields.kinds("layer_types", (other, "full_attention"), length=n)
     return [kind == "full_attention" for kind in kinds] if kinds else [by_default(i) for i in range(n)]
@@ -59,7 +59,7 @@ def _attends(fields: ConfigFields, by_default: Callable[[int], bool], *, other: 
 def _nemotron_layers(fields: ConfigFields) -> tuple[Layer, ...]:
     names = _nemotron_blocks(fields, "hybrid_override_pattern", "layers_block_type")
     if not names:
-        fields.count("hybrid_override_pattern")  # neither spelling is there: say so
+        fields.count("hybrid_override_pattern")  # raises if neither spelling is there
     given = fields.count("num_hidden_layers", len(names))
     if given != len(names):
         raise fields.error(
@@ -114,8 +114,8 @@ def _nemotron_mtp(fields: ConfigFields) -> Layer | None:
 
 
 def _mamba(fields: ConfigFields, *, proj_bias: bool) -> StateSpace:
-    """Mamba-2 whose heads the file states in full."""
-    fields.understood("expand", "time_step_rank", "mamba_d_ssm")  # heads and their size say it
+    """Mamba-2 with the heads that the file states."""
+    fields.understood("expand", "time_step_rank", "mamba_d_ssm")  # heads and their size determine these
     return StateSpace(
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
@@ -209,7 +209,7 @@ def _jamba_sparse(fields: ConfigFields) -> Sequence[bool]:
 
 
 def _every(fields: ConfigFields, name: str, period: int, offset: int) -> tuple[bool, ...]:
-    """Layers of which ``name``_period and ``name``_offset name one in so many."""
+    """Every ``name``_period-th layer, starting at ``name``_offset."""
     period, offset = fields.count(f"{name}_period", period), fields.count(f"{name}_offset", offset, minimum=0)
     return tuple(i % period == offset for i in range(fields.num_layers))
 
@@ -292,7 +292,7 @@ def _qwen_model(fields: ConfigFields, model: ModelConfig) -> ModelConfig:
 
 
 def _minimax_mixers(fields: ConfigFields) -> list[Mixer]:
-    """Lightning attention but for some layers: ``attn_type_list`` of the files (1), ``layer_types`` of the class."""
+    """Lightning attention except in some layers: ``attn_type_list`` of the files (1), ``layer_types`` of the class."""
     base = attention(fields, kv_required=True)
     linear = LightningAttention(num_heads=base.num_heads, head_dim=base.head_dim)
     listed = fields.counts("attn_type_list", maximum=1, length=fields.num_layers)
@@ -352,7 +352,7 @@ def _lfm2_mixers(fields: ConfigFields) -> list[Mixer]:
 
 
 def _lfm2_mlp(fields: ConfigFields) -> MLP:
-    """Two thirds of the stated width, scaled and rounded up to a multiple, unless the file asks for it as it is."""
+    """An MLP of two thirds of the stated width, scaled and rounded up, unless the file asks for the stated one."""
     width = fields.count("block_ff_dim" if fields.has("block_ff_dim") else "intermediate_size")
     scale, multiple = fields.ratio("block_ffn_dim_multiplier", 1), fields.count("block_multiple_of", 256)
     if fields.flag("block_auto_adjust_ff_dim", default=True):
@@ -361,7 +361,7 @@ def _lfm2_mlp(fields: ConfigFields) -> MLP:
 
 
 def _lfm2_sparse(fields: ConfigFields) -> Sequence[bool]:
-    """Experts behind the first, dense layers."""
+    """Experts after the first, dense layers."""
     dense = fields.count("num_dense_layers", 2, minimum=0)
     return [i >= dense for i in range(fields.num_layers)]
 

@@ -1,9 +1,9 @@
-"""Configurations that are not read, and why: no cost model, files of other kinds, and fields that no reader understood.
+"""Configurations that are not read, and why: no cost model, files of other kinds, and unread fields.
 
-A field bears a shape where it changes the number or the size of a model's matrices, or the keys that a query sees.
-Names say so (``num_experts``, ``mamba_d_state``, ``sliding_window``, ``layer_types``), together with the kind of value:
-0, false, null and an empty list ask for nothing. A file with such a field that the reader of its family left unread is
-refused, not half understood.
+A field sets a shape if it changes the number or the size of a model's matrices, or the keys that a query sees.
+Its name shows that (``num_experts``, ``mamba_d_state``, ``sliding_window``, ``layer_types``), together with the kind of
+value: 0, false, null and an empty list ask for nothing. A file with such a field that the reader of its family did not
+read is refused, rather than half understood.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _OTHER_FILES: Final[Mapping[str, str]] = {
 
 
 def refuse_unsupported(fields: ConfigFields) -> None:
-    """Raise where the family, or a field that changes the layers of any family, has no cost model."""
+    """Raises if the family, or a field that changes the layers of any family, has no cost model."""
     reason = UNSUPPORTED.get(fields.model_type.lower())
     if reason:
         raise fields.error(
@@ -99,7 +99,7 @@ def refuse_unsupported(fields: ConfigFields) -> None:
 
 
 def refuse_other_files(config: Mapping[str, object], name: str) -> None:
-    """Raise where ``config`` is not a model configuration but another file that is found next to one."""
+    """Raises if ``config`` is not a model configuration but another file that is found next to one."""
     if "model_type" in config or "architectures" in config:
         return
     for key, kind in _OTHER_FILES.items():
@@ -116,11 +116,11 @@ _NUMBERS: Final = re.compile(
     r"|(^|_)(size|sizes|dim|dims|rank|head|heads|kv|expert|experts|layer|layers|width|group|groups|channel|channels"
     r"|kernel|window|windows|state|chunk|topk|expand|blocks?|stride|local|global|registers?|codebooks?|streams?)(_|$)"
 )
-"""Names of numbers, and of lists of numbers, that bear a shape."""
+"""Names of numbers, and of lists of numbers, that set a shape."""
 _RATIOS: Final = re.compile(r"(^|_)(ratio|expand|expansion|widening|mult)(_|$)")
 """Names of fractions of one size to another."""
 _LAYOUTS: Final = re.compile(r"(pattern|layer_types?|block_types?|type_list|attention_types|layers_type)$")
-"""Names of texts and lists that say which layer is what."""
+"""Names of texts and lists that give the kind of each layer."""
 _SWITCH_NAMES: Final = re.compile(
     r"qk_?(layer)?norm|^qk_ln$|(^|_)(glu|gated|swiglu)(_|$)|(^|_)gate$|^(use_)?bias$"
     r"|(^|_)(qkv|attn|attention|mlp|proj|projectors|conv|head|expert|out|linear|ffn)_bias$"
@@ -139,15 +139,16 @@ _HARMLESS: Final = re.compile(
     r"|^(use_mamba_kernels|use_mambapy|moe_dropout_prob|moe_router_topk_scaling_factor|encoder_stride|use_conv_kernels)$"
     r"|^(vit|anyres|image|img|video|im)_|^org_vocab_size$"
 )
-"""Names that look like shapes and bear none, in any family: positions, initialisation, heads of other tasks,
-generation, and how a framework splits or computes the model."""
+"""Names that look like shapes but set none in any family: positions, initialisation, heads of other tasks,
+generation, and how a framework splits or computes the model.
+"""
 
 _NOTHING: Final = (None, False, 0, "", "full_attention", "global")
 """Entries of a list that ask for nothing."""
 
 
 def refuse_unread(fields: ConfigFields) -> None:
-    """Raise where the file has a field that bears a shape and that the reader of its family did not read."""
+    """Raises if the file has a field that sets a shape and that the reader of its family did not read."""
     for name, value in fields.values.items():
         if isinstance(name, str) and name not in fields.read and bears_shape(name, value):
             raise fields.error(
@@ -161,7 +162,7 @@ def refuse_unread(fields: ConfigFields) -> None:
 
 
 def bears_shape(name: str, value: object) -> bool:
-    """Whether a field of this name and value changes what the layers of a model are."""
+    """Whether a field of this name and value changes the layers of a model."""
     if _HARMLESS.search(name):
         return False
     return any(isinstance(value, kind) and bears(name, value) for kind, bears in _KINDS)
