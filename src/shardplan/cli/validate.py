@@ -38,7 +38,7 @@ ByFlag = Annotated[
         autocompletion=one_of(GROUPS),
     ),
 ]
-RlFlag = Annotated[bool, flag("The published steps of reinforcement learning, in place of training runs.")]
+RlFlag = Annotated[bool, flag("Compare the published RL steps instead of training runs.")]
 RunFlag = Annotated[str | None, flag("One published run in full, with the reasons for its error.", metavar="NAME")]
 HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 
@@ -58,7 +58,7 @@ def validate(
 
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
-    A file of measured RL steps is known by its header; --rl is for the published ones.
+    A file of measured RL steps is recognised by its header; --rl is for the published ones.
     """
     target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
@@ -68,7 +68,7 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     if run is not None:
-        return show_document(_run_document(run, runs or profile or html or ("--rl" if rl else None)), target)
+        return show_document(_run_document(run, _others(runs, profile, html, rl=rl)), target)
     if rl or _has_rl_steps(runs):
         return show_document(_rl_document(runs, by, profile or html), target)
     found, constants, generation = _validation(runs, profile)
@@ -83,6 +83,12 @@ def validate(
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     return show_document(document, target)
+
+
+def _others(runs: str | None, profile: str | None, html: str | None, *, rl: bool) -> str | None:
+    """The first of what does not go with one run."""
+    given = {f"{runs}": runs, f"--profile {profile}": profile, f"--html {html}": html, "--rl": rl}
+    return next((text for text, is_given in given.items() if is_given), None)
 
 
 def _run_document(run: str, refused: str | None) -> AnswerDocument:
@@ -124,7 +130,7 @@ def _rl_document(runs: str | None, by: str, refused: str | None) -> AnswerDocume
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
-    """The comparison, the constants given, and the generation of accelerators to which they apply."""
+    """The comparison, the given constants, and the generation of accelerators to which they apply."""
     from shardplan.ask.names import profile_named
     from shardplan.calibrate.validate import validate as compare
 
@@ -135,7 +141,7 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
-    """The report as one page; left-out errors are known of the published runs."""
+    """The report as one page; left-out errors are known only for the published runs."""
     from shardplan.answers.accuracy.page import accuracy_parts
     from shardplan.calibrate.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals

@@ -165,7 +165,7 @@ def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
         raise InputError(
             f"--response-tokens is {shown(text)}",
             rule="lengths have one mean and one max",
-            hint="write --response-tokens mean=2k,max=4k",
+            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -183,17 +183,21 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
             rule="a file of lengths stands alone, or with max; the server reads no files",
             hint="write --response-tokens file=lengths.txt",
         )
-    found = []
-    for number_of, line in enumerate(read_text(Path(given["file"])).splitlines(), 1):
-        try:
-            found += [parse_whole(line.strip())] if line.strip() else []
-        except ValueError as error:
-            raise InputError(
-                f"{given['file']}, line {number_of}: {shown(line.strip())} {error}",
-                rule="a file of lengths has a whole number of tokens in each line",
-                hint="write the length of every answer on a line of its own",
-            ) from None
+    lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
+    found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
     return Lengths.of_file(found, cap)
+
+
+def _length(text: str, where: str) -> int:
+    """A length of a file. Raises InputError."""
+    try:
+        return parse_whole(text)
+    except ValueError as error:
+        raise InputError(
+            f"{where}: {shown(text)} {error}",
+            rule="a file of lengths has a whole number of tokens in each line",
+            hint="write the length of every answer on a line of its own",
+        ) from None
 
 
 def _check_given(record: Record, rl: Record) -> None:

@@ -70,7 +70,7 @@ class Lengths:
         """Lengths that were measured. Raises ``InputError`` where there are none."""
         if not lengths or min(lengths) < 0:
             raise InputError(
-                f"the least of {len(lengths):,} lengths is {min(lengths)}" if lengths else "there are no lengths",
+                f"the shortest length is {min(lengths):,}" if lengths else "the file has no length",
                 rule="a file of lengths has a whole number of tokens in each line, 0 or more",
                 hint="write the length of every answer on a line of its own",
             )
