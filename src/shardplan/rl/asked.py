@@ -165,7 +165,7 @@ def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
         raise InputError(
             f"--response-tokens is {shown(text)}",
             rule="lengths have one mean and one max",
-            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
+            hint='write --response-tokens "mean=2k,max=4k", or "file=lengths.txt"',
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -181,7 +181,7 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
         raise InputError(
             f"--response-tokens has file with {', '.join(sorted(set(given) - {'file'})) or 'no file to read here'}",
             rule="a file of lengths stands alone, or with max; the server reads no files",
-            hint="write --response-tokens file=lengths.txt",
+            hint='write --response-tokens "file=lengths.txt"',
         )
     lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
     found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
@@ -205,7 +205,7 @@ def _check_given(record: Record, rl: Record) -> None:
     needed = {
         "prompts": "--prompts 64",
         "samples": "--samples 32",
-        "response_tokens": "--response-tokens mean=2k,max=4k",
+        "response_tokens": '--response-tokens "mean=2k,max=4k"',
     }
     missing = [how for name, how in needed.items() if rl.get(name) is None]
     if missing:
@@ -234,7 +234,9 @@ def _pools(given: Any) -> tuple[int, int | None]:
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:
-        raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
+        raise InputError(
+            f"--gpus is {shown(given)}", rule="accelerators are a number, or trainer+generation", hint=POOLS_HINT
+        )
     check_sum(given, tuple(counts))
     return counts[0], counts[1] if len(counts) == 2 else None
 
@@ -265,7 +267,9 @@ def _yes(name: str, given: Any, *, otherwise: bool) -> bool:
     found = FLAGS.get(folded(str(given)))
     if found is None:
         flag = f"--{name.replace('_', '-')}"
-        raise InputError(f"{flag} is {shown(given)}", rule=f"{flag} is yes or no", hint=f"write {flag} no")
+        raise InputError(
+            f"{flag} is {shown(given)}", rule=f"{name.replace('_', ' ')} is yes or no", hint=f"write {flag} no"
+        )
     return found
 
 
