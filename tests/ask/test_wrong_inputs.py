@@ -210,6 +210,15 @@ export examples/config.json --to megatron-lm | config.json
 compare examples/config.json | config.json
 audit examples/config.json --cluster dgx-h100 | config.json
 simulate examples/plans.json --slow-rank x:2 | x:2
+simulate examples/plans.json --schedule all --svg step.svg | --svg
+compare examples/plans.json --pick 1,1 | plan 1
+whatif QUESTION inter_node_bandwidth=2x | inter_node_bandwidth=2x
+validate --run ds-azure-gpt-2t --html report.html | --html report.html
+validate --run ds-azure | ds-azure
+rl QUESTION --prompts 32 --samples 8 --response-tokens 1024 | 1024
+rl QUESTION --prompts 32 --samples 8 --response-tokens mean=4k,max=2k | 4,096
+rl QUESTION --prompts 32 --samples 8 --response-tokens mean=1k,max=2k --updates 5 | 5
+rl QUESTION --prompts 32 --samples 8 --response-tokens mean=1k,max=2k --staleness 2 --placement colocated | colocated
 """
 """A command, and what the message must show of it; QUESTION stands for ``FLAGS``."""
 
@@ -218,6 +227,7 @@ PY: Final[Any] = shardplan
 """Without its types, which refuse some of these first."""
 PYTHON: Final[list[tuple[str, Callable[[], Any]]]] = [
     ("8x4", lambda: PY.search("llama-3.2-1b", "dgx-h100", "8x4")),
+    ("'5'", lambda: PY.search(*ASKED, top="5")),
     ("eight", lambda: PY.search("llama-3.2-1b", "dgx-h100", "eight")),
     ("8.0", lambda: PY.search("llama-3.2-1b", "dgx-h100", 8.0)),
     ("True", lambda: PY.search("llama-3.2-1b", "dgx-h100", num_accelerators=True)),

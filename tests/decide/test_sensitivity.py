@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,14 @@ def test_the_command_orders_parameters() -> None:
     assert run("sensitivity", *arguments, "--factor", "1").exit_code == 2
     shown = run("sensitivity", *arguments)
     assert "matrix peaks" in shown.stdout
+
+
+def test_a_plan_file_asks_its_question(tmp_path: Path) -> None:
+    file, small = tmp_path / "plan.json", ("llama-3.2-1b", "--cluster", "dgx-h100", "--gpus", 8, "--limit", "pp=1")
+    run("estimate", *small[:-2], "--pp", 1, "--json", file)
+    for command in ("sensitivity", "pareto"):
+        of_file, of_flags = answer(command, file, "--limit", "pp=1"), answer(command, *small)
+        assert {**of_file, "assumptions": ()} == {**of_flags, "assumptions": ()}
 
 
 def test_that_nothing_fits_is_an_answer() -> None:

@@ -10,7 +10,10 @@ import shardplan
 from shardplan import RlAuditAnswer
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
+from shardplan.launch.dialects.ask import Ask
+from shardplan.launch.dialects.read import read_launch
 from shardplan.rl.launches.audit import OpenStepError
+from shardplan.rl.launches.reading import read_rl_launch
 from shardplan.rl.measured import price, shipped_steps
 
 OWN = "actor_rollout_ref"
@@ -339,9 +342,38 @@ def test_an_agent_that_is_off_asks_nothing(tmp_path: Path, off: str) -> None:
     assert read(tmp_path, "run.sh", VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.{off}")).plan.step_time > 0
 
 
+@pytest.mark.parametrize(
+    ("file", "sharding"), [("$HOME/zero2.json", "zero2"), ("ds_z3_config.json", "zero3"), ("mine.json", None)]
+)
+def test_a_file_of_deepspeed_decides_the_sharding_of_trl(tmp_path: Path, file: str, sharding: str | None) -> None:
+    line = TRL.replace("accelerate launch --num_processes 8 --use_fsdp --fsdp_reshard_after_forward FULL_SHARD",
+                       "torchrun --nproc_per_node 8").replace("server", "colocate")  # fmt: skip
+    (tmp_path / "run.sh").write_text(f"{line} --deepspeed {file}")
+    launch = read_rl_launch(Ask(path=tmp_path / "run.sh"))
+    assert launch is not None
+    assert launch.facts.value("sharding") == sharding
+    assert sharding is not None or file in launch.facts.missing["sharding"][0]
+
+
+def test_supervised_training_by_slime_is_no_step(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{SLIME} --loss-type sft_loss --bf16")
+    assert read_rl_launch(Ask(path=tmp_path / "run.sh")) is None
+    assert (found := read_launch(Ask(path=tmp_path / "run.sh"))).framework == "megatron-lm"
+    assert (found.value("tp"), found.value("cp"), found.value("global_batch_size")) == (2, 2, 128)
+
+
+def test_a_configuration_of_verl_in_its_own_folder_is_the_one_on_record(tmp_path: Path) -> None:
+    own = VERL.replace("main_ppo", "main_ppo --config-path=config --config-name=ppo_trainer.yaml", 1)
+    assert read(tmp_path, "run.sh", own).result.task.answers.samples == 8
+    with pytest.raises(InputError, match="not at hand"):
+        read(tmp_path, "run.sh", own.replace("--config-path=config", "--config-path=/mine"))
+
+
 def test_a_fork_s_own_word_for_answers_is_named(tmp_path: Path) -> None:
     own = VERL.replace("rollout.n=8", f"rollout.n=8 {OWN}.rollout.n_vote=64 algorithm.step_adv_estimator=gae")
+    own += " gen.n=4"
     text = " ".join(read(tmp_path, "run.sh", own).launch.facts.not_understood)
+    assert "gen.n = 4" in text
     assert "n_vote = 64" in text
     assert "step_adv_estimator = gae" in text
 

@@ -29,6 +29,14 @@ def test_the_mean_is_the_given_one(cap: int, share: float, spread: float, endles
     assert (np.diff(longer) <= 1e-12).all()
 
 
+@pytest.mark.parametrize(("text", "said"), [("12\n\n-4\n", "line 3: '-4'"), ("", "no length"), ("long\n", "'long'")])
+def test_what_is_wrong_with_a_file_of_lengths_is_shown(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "lengths.txt"
+    file.write_text(text)
+    with pytest.raises(InputError, match=said):
+        lengths_of(f"file={file}")
+
+
 def test_all_alike_end_at_once() -> None:
     lengths = Lengths(mean=100, cap=4096, spread=0, endless=0)
     assert lengths.longer_than(99) == 1
@@ -59,8 +67,8 @@ def test_the_words_of_the_flag() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("mean=2k", "mean and a max"),
-        ("4096", "name=value"),
+        ("mean=2k", "one mean and one max"),
+        ("4096", "one mean and one max"),
         ("mean=4k,max=2k", "at most the cap"),
         ("mean=2k,max=4k,skew=1", "skew"),
         ("mean=2k,max=4k,endless=2", "endless"),

@@ -135,6 +135,13 @@ def compare(sides: Sequence[Side]) -> Comparison:
             rule="a comparison has two or more plans",
             hint="give a second plan file, or two plans of one file: --pick 1,2",
         )
+    twice = next((side for place, side in enumerate(sides) if side in sides[:place]), None)
+    if twice is not None:
+        raise InputError(
+            f"plan {twice.pick} of one file is given twice",
+            rule="the plans of a comparison are different ones",
+            hint="name each once: --pick 1,2",
+        )
     estimates = [side.estimate for side in sides]
     is_one_model = len({side.file.question.model for side in sides}) == 1
     rates = [(e.tokens_per_second_per_accelerator if is_one_model else e.mfu) * e.feasible for e in estimates]

@@ -211,9 +211,8 @@ def _verdict(best: RlPlan | None) -> list[Block]:
     rate = f"{short_count(best.tokens_per_second)} tokens/s"
     band = band_of(best)
     span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
-    text = (
-        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
-    )
+    where = f"{split(best)} accelerator{'s' * (best.num_accelerators > 1)}"
+    text = f"{title(best.placement)}, {where}: {format_time(best.step_time)} a step ({span}), {rate}."
     return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(best), "Waits")]
 
 
@@ -294,7 +293,7 @@ def _memory(task: RlTask, best: RlPlan) -> str:
 
 def _measured(best: RlPlan) -> Part:
     """Measured steps that are like the plan, and what the band is made of."""
-    band = f"eight of ten steps lie in the band, by {band_of(best).text}"
+    band = f"The band is made to hold eight of ten steps, by {band_of(best).text}."
     return Part("Nearest measured steps", [Bullets([each.text for each in nearest(best)]), Line(band, tone="quiet")])
 
 
@@ -314,7 +313,10 @@ def _program(task: RlTask, best: RlPlan) -> str:
     swapped = task.reference * best.trained.reference_time
     passes = task.passes * best.trained.around_pass + swapped
     times = f"{format_time(passes)} of log-probabilities and {format_time(best.trained.around_update)} of training"
-    return f"{times} are what {framework} does around the kernels: batches sent to ranks, losses answer by answer"
+    counted = "batches sent to ranks, losses answer by answer"
+    if not framework.facts.sent_bytes:
+        counted = "losses and log-probabilities; batches that its driver sends to ranks are not counted"
+    return f"{times} are what {framework} does around the kernels: {counted}"
 
 
 def _phase_columns(best: RlPlan) -> list[Column]:
@@ -383,7 +385,7 @@ def phases_chart(plans: Sequence[tuple[str, RlPlan]], heading: str) -> Chart:
         title=heading,
         panels=(panel,),
         num_columns=1,
-        note="A pool that works on answers of an earlier step begins with the other. Predicted by shardplan.",
+        note="Pools that work on answers of an earlier step start together. Predicted by shardplan.",
         panel_size=(820, 420),
     )
 

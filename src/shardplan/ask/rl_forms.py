@@ -32,8 +32,8 @@ class RlForm:
         in_json=InJson("Lengths of answers: mean=2k,max=4k.", is_required=True),
     )
     framework: str | None = asked(
-        "What runs the step: nemo-rl, or nemo-rl:0.6 for a release; verl, slime and others. It decides which plans are "
-        "searched, and what its program costs, which is counted for nemo-rl. Default: any.",
+        "What runs the step: nemo-rl, or nemo-rl:0.6 for a release; verl, slime and others. It decides which plans "
+        "are searched, and what its program costs, counted for nemo-rl, and verl without its driver. Default: any.",
         metavar="NAME[:N]",
     )
     backend: str | None = asked(

@@ -51,13 +51,13 @@ def sensitivity(
 ) -> int:
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
-    The fastest plan is searched again with every parameter worse and better. The answer of `shardplan rl` can
-    replace the model.
+    The fastest plan is searched again with every parameter worse and better. MODEL can also be a plan file, or the
+    answer of `shardplan rl`.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
     from shardplan.cli.progress import progress_bar
-    from shardplan.cli.question import searched
+    from shardplan.cli.question import asked_of_file, searched
     from shardplan.cli.runs import rl_question
     from shardplan.decide.sensitivity import FACTOR, sensitivity_of
 
@@ -65,7 +65,7 @@ def sensitivity(
     with progress_bar("planning with other hardware") as progress:
         if of_rl is not None:
             return files.show(of_rl.sensitivity(factor=factor, progress=progress).document())
-        put, searches, given = searched(flags, space)
+        put, searches, given = searched(flags, space, asked_of_file(flags))
         found = sensitivity_of(put.question, searches, factor=factor, progress=progress)
     return files.show(sensitivity_document(replace(found, assumptions=put.assumptions), given))
 
@@ -186,19 +186,20 @@ def _check_not_given(flags: QuestionForm, sought: Sought) -> None:
 def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: ChartFlags) -> int:
     """List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.
 
-    The front is exact over all plans of the search space that fit. Robustness is the pessimistic step time.
+    The front is exact over all plans of the search space that fit. Robustness is the pessimistic step time. MODEL can
+    also be a plan file, whose question is asked.
 
     If --gpus is a range (64..4096) or a list (64,96,128), sizes are compared by time, accelerators and money, each with
     its recommended plan. With --tokens the time is that of the whole run, failures included.
     """
     files = charts.files(output, *flags.reads)
-    from shardplan.cli.question import are_several, searched
+    from shardplan.cli.question import are_several, asked_of_file, searched
     from shardplan.decide.pareto import pareto_front, sizes_front
 
     if not are_several(flags):
         from shardplan.answers.decisions.pareto import pareto_document
 
-        put, searches, given = searched(flags, space)
+        put, searches, given = searched(flags, space, asked_of_file(flags))
         front = replace(pareto_front(put.question, searches), assumptions=put.assumptions)
         return files.show(pareto_document(front, given))
     from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document

@@ -168,7 +168,9 @@ def export(*, plan: PlanArgument, to: ToFlag, wanted: ExportFlags, output: Outpu
     from shardplan.launch.export.targets import target_named
 
     target = output.checked_target(plan)
-    is_rl = to.strip().lower() in RL_NAMES
+    from shardplan.rl.question import is_rl_file
+
+    is_rl = to.strip().lower() in RL_NAMES or is_rl_file(plan)
     beside = "" if is_rl else target_named(to).beside
     out, pick = wanted.out, wanted.pick
     files = None if out is None else ExportTarget(out, "--out", beside=beside, is_forced=output.force)

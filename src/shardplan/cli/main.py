@@ -296,13 +296,14 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
     context = getattr(error, "ctx", None)
     usage = f"see `{' '.join(('shardplan', *_command_of(context, arguments), '--help'))}`"
     option = getattr(error, "option_name", None)
+    flags = [] if context is None else context.command.params
+    known = [name for each in flags for name in (*each.opts, *each.secondary_opts)]
     if option is not None and context is not None and hasattr(error, "possibilities"):
-        known = [name for each in context.command.params for name in (*each.opts, *each.secondary_opts)]
         return unknown_flag(option, known, command=str(context.info_name), usage=usage)
     message = str(error.format_message()).rstrip(".")
     kinds = {"MissingParameter": "nothing needed is missing", "BadParameter": "a value is of its flag's kind"}
     rule = kinds.get(type(error).__name__, "the command line can be read")
-    return InputError(message, rule=rule, hint=stray_field(message) or usage)
+    return InputError(message, rule=rule, hint=stray_field(message, known) or usage)
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:

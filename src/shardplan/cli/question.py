@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shardplan.ask.forms import QuestionForm, Replaced, SpaceForm
@@ -48,6 +49,17 @@ def searched(
     restricted = choices_in(space_of(space))
     given = (*given_by_user(flags, space), *put.warnings)
     return put.restricted(restricted), Searches.of(stack=put.stack, **restricted), given
+
+
+def asked_of_file(flags: QuestionForm) -> PutQuestion | None:
+    """The question of a plan file in place of a model; None of a model. Raises InputError."""
+    from shardplan.reports.plan_file import is_plan_file, read_plan_file
+
+    if flags.model is None or not is_plan_file(flags.model):
+        return None
+    read = read_plan_file(flags.model)
+    framework = picked_from(read, None).framework if read.estimates else None
+    return asked_again(read, replace(flags, model=None), framework)
 
 
 def are_several(flags: QuestionForm) -> bool:

@@ -61,10 +61,14 @@ def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str)
     return InputError(f"unknown flag '{option[:100]}': {meant}", rule="flag is known", hint=f"{meant} {usage}")
 
 
-def stray_field(message: str) -> str:
+def stray_field(message: str, known: Collection[str]) -> str:
     """What to do about ``--fix tp=4 pp=2``, whose second field became a separate argument; empty for other messages."""
     found = STRAY.search(message)
-    return "" if found is None else f"join fields with a comma: --fix tp=4,{found[1]}, or repeat --fix"
+    if found is None:
+        return ""
+    if "--change" in known:
+        return f"write --change {found[1]}"
+    return f"join fields with a comma: --fix tp=4,{found[1]}, or repeat --fix"
 
 
 STRAY: Final = re.compile(r"unexpected extra argument\S* \(((?:\w|-){1,30}=[^ )]{1,30})")

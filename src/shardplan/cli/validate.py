@@ -68,7 +68,7 @@ def validate(
     if by not in GROUPS:
         raise UnknownNameError("group of --by", by[:60], GROUPS, hint=f"one of {', '.join(GROUPS)}")
     if run is not None:
-        return show_document(_run_document(run, runs or profile or html or ("--rl" if rl else None)), target)
+        return show_document(_run_document(run, _others(runs, profile, html, rl=rl)), target)
     if rl or _has_rl_steps(runs):
         return show_document(_rl_document(runs, by, profile or html), target)
     found, constants, generation = _validation(runs, profile)
@@ -83,6 +83,12 @@ def validate(
     if html is not None:
         page.write_text(_report(found, profile, is_published=runs is None and profile is None))
     return show_document(document, target)
+
+
+def _others(runs: str | None, profile: str | None, html: str | None, *, rl: bool) -> str | None:
+    """The first of what does not go with one run."""
+    given = {f"{runs}": runs, f"--profile {profile}": profile, f"--html {html}": html, "--rl": rl}
+    return next((text for text, is_given in given.items() if is_given), None)
 
 
 def _run_document(run: str, refused: str | None) -> AnswerDocument:

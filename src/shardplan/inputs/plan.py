@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
@@ -276,12 +277,15 @@ class StatedPlan(Plan):
         return plan if isinstance(plan, cls) else cls(**{each.name: getattr(plan, each.name) for each in fields(plan)})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and asdict(self) == asdict(other)
+        return isinstance(other, Plan) and bool(_stated(self) == _stated(other))
 
     __hash__ = Plan.__hash__
 
     def __repr__(self) -> str:
         return f"Plan({super().__repr__().partition('(')[2]}"
+
+
+_stated = attrgetter(*(each.name for each in fields(Plan)))
 
 
 def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     DISPATCH_FORMATS,
     DISPATCHERS,
+    EXPERT_SCORES,
     FP8_SCALINGS,
     GRAPHS,
     KERNELS,
@@ -63,6 +64,12 @@ class Software:
     """Mask and softmax of unfused attention in one kernel (Megatron-LM), or ``eager``: operation by operation, with
     more passes over the scores.
     """
+    expert_scores: Kernels = asked(
+        "The router's scores times the outputs of experts:", default="fused", words=EXPERT_SCORES
+    )
+    """The router's scores times the outputs of experts within another kernel (Transformer Engine, torch.compile), or
+    ``eager``: operation by operation in fp32, which keeps an fp32 copy of the outputs (prime-rl with adapters on
+    experts, which break the compiled graph)."""
     cuda_graphs: CudaGraphs = asked("Kernels replayed without the host:", default="partial", words=GRAPHS)
     """Kernels replayed without the host: none, those of the expert router, those of all parts of a layer whose
     shapes do not change (all but experts), or those of the whole iteration. A graph of the whole iteration runs experts

@@ -159,6 +159,7 @@ GRAPHS: Final = words(
 KERNELS: Final = words({"fused": "fused compiled", "eager": "eager"})
 NORM_KERNELS: Final = words({"fused": "fused yes flash-attn apex triton te", "eager": "eager plain torch native no"})
 SOFTMAX_KERNELS: Final = words({"fused": "fused yes megatron apex", "eager": "eager plain torch native no"})
+EXPERT_SCORES: Final = words({"fused": "fused yes compiled", "eager": "eager plain torch native no"})
 FP8_SCALINGS: Final = words(
     {
         "tensor": "tensor tensorwise tensor-wise per-tensor current delayed",

@@ -7,7 +7,8 @@ piece (``planner.pricing.pieces``). Plans that have been picked out are priced a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +43,8 @@ class Table:
     """Plans that were priced."""
     num_feasible: int
     """Those of them that fit."""
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What has been found in it."""
 
     @cached_property
     def least(self) -> NDArray[np.float64]:

@@ -52,7 +52,7 @@ def best_cell(tables: Sequence[Table], **wanted: Any) -> Cell | None:
     """The best plan with the given values of its fields; None where there is none. Raises ``UnknownNameError``."""
     best: Cell | None = None
     for table in tables:
-        found = _best_of(table, wanted)
+        found = _known_best_of(table, wanted)
         if found is not None and (best is None or found.value < best.value):
             best = found
     return best
@@ -107,6 +107,14 @@ def cells_with(family: Family, wanted: Mapping[str, Any]) -> NDArray[np.bool_]:
     valid = (family.shards & has.both)[has.shardings].any(axis=0)
     cells: NDArray[np.bool_] = family.recomputes & has.slots[:, family.points["depth"]] & (has.points & valid)
     return cells
+
+
+def _known_best_of(table: Table, wanted: Mapping[str, Any]) -> Cell | None:
+    """As ``_best_of``, found once."""
+    key = tuple(wanted.items())
+    if key not in table.known:
+        table.known[key] = _best_of(table, wanted)
+    return table.known[key]
 
 
 def _best_of(table: Table, wanted: Mapping[str, Any]) -> Cell | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from shardplan.base.errors import InputError, NotRunnableError
+from shardplan.base.errors import InputError, NotRunnableError, shown
 from shardplan.base.fields import replace
 from shardplan.estimation.estimate import Estimate, estimate_plans
 from shardplan.estimation.question import Question
@@ -240,7 +240,7 @@ def check_top(top: int) -> None:
     """Raises InputError where no plan is listed."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise InputError(
-            f"top is {str(top)[:40]}; a search lists at least one plan",
+            f"top is {shown(top)}; a search lists at least one plan",
             rule="top is a whole number of 1 or more",
             hint="give top=1 for the fastest alone",
         )

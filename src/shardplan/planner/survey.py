@@ -127,41 +127,33 @@ def priced_for(families: Sequence[Pruned], goals: Sequence[Goal], stop: Stop | N
 def with_prices(found: list[Pruned], goals: Sequence[Goal], stop: Stop | None) -> list[Pruned]:
     """The families, with all plans priced that ``goals`` ask for. Raises ``SearchStopped`` where ``stop`` says so."""
     for each in found[:1]:  # what some of its plans take is a limit for all others
-        _price_some(each, found, _asked(goals, each), FIRST, stop)
+        _price_some(each, found, goals, FIRST, stop)
     for each in (*reversed(found), *(found if any(goal.may_rise for goal in goals) else ())):
-        left, size = _asked(goals, each), FIRST * MORE if len(found) > 1 else FIRST
+        left, size = goals, FIRST * MORE if len(found) > 1 else FIRST
         while left:
             left = _price_some(each, found, left, size, stop)
             size *= MORE
     return found
 
 
-Asked = tuple[Goal, NDArray[np.bool_]]
-"""A goal, and where plans of a family that are of use to it can be."""
-
-
-def _asked(goals: Sequence[Goal], each: Pruned) -> list[Asked]:
-    return [(goal, goal.cells(each.tables.family)) for goal in goals]
-
-
 def _price_some(
-    each: Pruned, found: Sequence[Pruned], goals: Sequence[Asked], size: int, stop: Stop | None
-) -> list[Asked]:
+    each: Pruned, found: Sequence[Pruned], goals: Sequence[Goal], size: int, stop: Stop | None
+) -> list[Goal]:
     """Prices the most promising plans of a family that goals ask for. Returns the goals that may ask for others."""
     tables = tables_of_pruned(found)
     left = []
-    for goal, cells in goals:
+    for goal in goals:
         limit = goal.limit(tables)
-        of_use = each.of_use(cells, limit)
+        of_use = each.of_use(goal.cells, limit)
         near, num_points = each.near, np.count_nonzero(of_use.any(axis=0))
         if near is None:
             continue
         if size > MORE * FIRST and not near.is_counted and (np.isinf(limit) or num_points > size):
             near.count(stop)  # little fits, or nothing: memory leaves out more plans than the limit
-            of_use = each.of_use(cells, limit)
+            of_use = each.of_use(goal.cells, limit)
         if of_use.any():
             near.price(near.most_promising(of_use, size), limit, stop)
-            left.append((goal, cells))
+            left.append(goal)
     return left
 
 

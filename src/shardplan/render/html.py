@@ -159,7 +159,7 @@ def _turned(columns: Sequence[Column], table: RowTable, address: Address | None)
         kind = "wrap" if column.is_text else "n"
         cells = (f'<td class="{kind}">{_cell(column, row, address)}</td>' for row in table.rows)
         lines.append(f'<tr><th scope="row">{escape(column.title or "")}</th>{"".join(cells)}</tr>')
-    return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<table class="turned"><thead><tr><td></td>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
 def _title(column: Column) -> str:

@@ -212,7 +212,7 @@ def offer_text(question: Question, offer: Offer) -> str:
 def _shown_gain(found: Recommendation) -> str:
     """What the framework's record says for it alone."""
     is_shown = bool(found.fastest.untested) and not found.estimate.untested
-    return "a test, recipe or run shows that it works, as none does of the fastest" if is_shown else ""
+    return "a test, recipe or run shows that it works, while none does for the fastest" if is_shown else ""
 
 
 def _memory_gain(found: Recommendation, saved: float) -> str:

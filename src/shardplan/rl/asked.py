@@ -16,10 +16,12 @@ from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded, switch_word
 from shardplan.decide.searching import Searches
+from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
+from shardplan.planner.restrictions import values_excluded, values_given
 from shardplan.planner.stopping import Stop
 from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
@@ -80,8 +82,20 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     )
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
+    searches = Searches.of(stack=put.stack, stop=stop, **choices)
+    _check_values(searches, put.question)
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+    return AskedRl(task, searches, assumed, put.warnings)
+
+
+def _check_values(searches: Searches, question: Question) -> None:
+    """Refuses values that no plan can have: their search would only say that no plan fits. Raises InputError."""
+    try:
+        values_given(searches, question)
+        values_excluded(searches, question)
+    except InputError as error:
+        hint = error.hint.replace("--fix ", "--fix train.")
+        raise InputError(f"trainer: {error.message}", rule=error.rule, hint=hint) from None
 
 
 def _of_framework(choices: dict[str, Any], framework: Framework, model: ModelConfig) -> dict[str, Any]:
@@ -138,19 +152,20 @@ def _algorithm(rl: Record) -> str:
 
 def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
     """The lengths that ``mean=2k,max=4k`` or ``file=lengths.txt`` means. Raises InputError."""
-    given = dict(pairs_of("--response-tokens", [part for part in text.split(",") if part.strip()] or [text]))
-    known = ("mean", "max", "spread", "endless", "file")
+    parts = [part for part in text.split(",") if part.strip()]
+    pairs = pairs_of("--response-tokens", parts) if all("=" in part for part in parts) else []
+    given, known = dict(pairs), ("mean", "max", "spread", "endless", "file")
     for name in given:
         if name not in known:
             raise UnknownNameError("name of --response-tokens", name, known, hint="write mean=2k,max=4k")
     cap = None if "max" not in given else whole(given["max"], "max", most=MOST_TOKENS, is_length=True)
     if "file" in given:
         return _measured(given, cap, reads_files=reads_files)
-    if cap is None or "mean" not in given:
+    if cap is None or "mean" not in given or len(given) < len(pairs):
         raise InputError(
             f"--response-tokens is {shown(text)}",
-            rule="lengths have a mean and a max",
-            hint="write --response-tokens mean=2k,max=4k",
+            rule="lengths have one mean and one max",
+            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -168,16 +183,21 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
             rule="a file of lengths stands alone, or with max; the server reads no files",
             hint="write --response-tokens file=lengths.txt",
         )
-    lines = [line.strip() for line in read_text(Path(given["file"])).splitlines() if line.strip()]
+    lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
+    found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
+    return Lengths.of_file(found, cap)
+
+
+def _length(text: str, where: str) -> int:
+    """A length of a file. Raises InputError."""
     try:
-        found = [parse_whole(line) for line in lines]
+        return parse_whole(text)
     except ValueError as error:
         raise InputError(
-            f"{given['file']}: {error}",
+            f"{where}: {shown(text)} {error}",
             rule="a file of lengths has a whole number of tokens in each line",
             hint="write the length of every answer on a line of its own",
         ) from None
-    return Lengths.of_file(found, cap)
 
 
 def _check_given(record: Record, rl: Record) -> None:
@@ -264,7 +284,15 @@ def _critic(rl: Record, policy: Any, *, reads_files: bool) -> Any:
             rule="of the algorithms, ppo trains a critic",
             hint="set --algorithm ppo, or leave --critic out",
         )
-    return model_of(rl["critic"], reads_files=reads_files)
+    critic = model_of(rl["critic"], reads_files=reads_files)
+    if critic.vocab_size != policy.vocab_size:
+        raise InputError(
+            f"--critic {critic.name} has a vocabulary of {critic.vocab_size:,}, {policy.name} one of "
+            f"{policy.vocab_size:,}",
+            rule="a critic reads the tokens of the policy",
+            hint=f"choose a critic with a vocabulary of {policy.vocab_size:,}, or leave --critic out",
+        )
+    return critic
 
 
 def _rollout_cluster(rl: Record, *, reads_files: bool) -> Cluster | None:

@@ -70,9 +70,8 @@ def _check_fits(cluster: Cluster, number: int) -> None:
 def _check_age(task: RlTask, staleness: object) -> None:
     """An age is that of answers of an asynchronous step."""
     if staleness and "async" not in task.placements:
-        titles = " and ".join(PLACEMENTS[name].title for name in task.placements)
         raise InputError(
-            f"--staleness is {staleness} with --placement {','.join(task.placements)} ({titles})",
+            f"--staleness is {staleness} with --placement {','.join(task.placements)}",
             rule="the age of answers is bounded where the step is asynchronous",
             hint="leave --staleness out, or set --placement async",
         )

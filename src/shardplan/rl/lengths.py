@@ -54,7 +54,7 @@ class Lengths:
         """Raises ``InputError`` where no distribution has these values."""
         if not 0 <= self.mean <= self.cap <= MOST_TOKENS:
             raise InputError(
-                f"answers have {shown(self.mean)} tokens on average and {shown(self.cap)} at most",
+                f"answers have {self.mean:,.10g} tokens on average and {self.cap:,} at most",
                 rule=f"the mean length is at most the cap, which is at most {MOST_TOKENS:,} tokens",
                 hint="write --response-tokens mean=2k,max=4k",
             )
@@ -70,7 +70,7 @@ class Lengths:
         """Lengths that were measured. Raises ``InputError`` where there are none."""
         if not lengths or min(lengths) < 0:
             raise InputError(
-                f"{len(lengths)} lengths, the least {min(lengths, default=0)}",
+                f"the shortest length is {min(lengths):,}" if lengths else "the file has no length",
                 rule="a file of lengths has a whole number of tokens in each line, 0 or more",
                 hint="write the length of every answer on a line of its own",
             )

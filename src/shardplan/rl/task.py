@@ -227,6 +227,8 @@ def _whole(name: str, values: Any) -> int:
         number = 0
     if number < 1:
         raise InputError(
-            f"--fix {name} is {shown(values)}", rule="a degree is one whole number, 1 or more", hint=f"write {name}=8"
+            f"--fix {name} is {', '.join(map(shown, values))}",
+            rule="a degree is one whole number, 1 or more",
+            hint=f"write --fix {name}=8",
         )
     return number

@@ -108,10 +108,12 @@ class Packing:
         """The question of an optimizer step of this many sequences.
 
         Log-probabilities need logits in fp32 and a softmax of several kernels, where a fused loss of training needs
-        neither.
+        neither, but for programs that have a kernel of their own for them.
         """
         software = question.job.software
-        if software.loss_kernel in ("single", "compiled"):
+        if self.around.fused_loss:
+            software = replace(software, loss_kernel="single")
+        elif software.loss_kernel in ("single", "compiled"):
             software = replace(software, loss_kernel="in_place")
         job = replace(
             question.job,

@@ -177,10 +177,10 @@ def test_offloaded_share() -> None:
 
 
 def test_what_waits_on_the_host_waits_of_every_micro_batch() -> None:
-    """Of eight micro-batches of 32 layers half are away, but for the two layers on their way; of all also the last."""
-    assert 32 * on_device(8, 32, offloading(16)) == 8 * 16 + 2
+    """Of 32 layers of eight micro-batches; of all of them two layers on their way and the last."""
+    assert 32 * on_device(8, 32, offloading(16)) == 8 * 16
     assert 32 * on_device(8, 32, offloading(32)) == 3
-    assert 32 * on_device(8, 32, offloading(1)) == 8 * 31 + 1
+    assert 32 * on_device(8, 32, offloading(1)) == 8 * 31
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1), st.floats(0, 1))
@@ -230,7 +230,7 @@ def test_a_stage_without_layers_sends_nothing_to_the_host() -> None:
     away = PlanNumbers.of(Plan(offload="activations", offload_num_layers=2), 1, job)
     assert float(np.asarray(offloaded_share(0, away))) == 1
     assert float(np.asarray(offloaded_share(8, away))) == 0.25
-    assert float(np.asarray(on_device(3.0, 8, away))) == 3 * 0.75 + 0.25
+    assert float(np.asarray(on_device(3.0, 8, away))) == 3 * 0.75
     assert float(np.asarray(on_device(3.0, 1, away))) == 1
     assert float(np.asarray(on_device(3.0, 0, away))) == 1
 
@@ -245,7 +245,8 @@ PER_LOGIT = {
     "autograd": 12.0,
     "loss_parallel": 16.0,
     "compiled": 10.0,
-    "gathered": 16.0,
+    "gathered": 22.5,
+    "gathered_alone": 20.0,
     "single": 4.0,
     "fused": 0.5,
 }
@@ -262,7 +263,7 @@ def loss(kernel: LossKernel, *, heads: int = 1, tp: int = 1, fused: bool = False
         ("autograd", 12, 12),
         ("loss_parallel", 12, 16),
         ("compiled", 4, 10),
-        ("gathered", 16, 16),
+        ("gathered", 20, 22.5),
         ("single", 4, 4),
     ],
 )
@@ -308,7 +309,7 @@ def test_ranks_that_gather_the_logits_hold_the_whole_vocabulary() -> None:
 
     Counted in cross_entropy.py and lm_head.py: fp32 logarithms of the softmax, the zeros that their gradient is written
     to and the gradient of the fp32 copy (12 bytes per logit), and 16-bit logits of this micro-batch and the one before
-    (4 bytes) in the pipeline's buffers.
+    (4 bytes) in the pipeline's buffers. Blocks that the allocator cannot use again come on top.
     """
     model = llama(5120, 2, 40, 40, 13824, vocab_size=128_000)
 
@@ -324,8 +325,8 @@ def test_ranks_that_gather_the_logits_hold_the_whole_vocabulary() -> None:
     assert 16 * number == pytest.approx(16.8e9, rel=2e-3)
     shared = [logits_and_buffers(tp, "in_place") for tp in (1, 2)]
     assert shared[1] == pytest.approx(shared[0] / 2, rel=0.2)
-    for tp in (1, 2):
-        assert 12 * number < logits_and_buffers(tp, "gathered") <= 16 * number
+    for tp, blocks in ((1, 4), (2, 6.5)):
+        assert 12 * number < logits_and_buffers(tp, "gathered") - blocks * number <= 16 * number
 
 
 @pytest.mark.parametrize(("kernel", "held"), [("gathered", 4.0), ("autograd", 0.0), ("in_place", 0.0)])
@@ -349,10 +350,11 @@ def kept(**plan: Any) -> float:
     return estimated_with_offload(**plan).memory[0]["activations"]
 
 
-def test_every_offloaded_layer_frees_a_layer_but_for_two_on_their_way() -> None:
-    """Half of 32 layers leave 16 and the two that travel; all of them these and the last."""
+def test_every_offloaded_layer_frees_a_layer_but_for_the_last_and_two_on_their_way() -> None:
+    """Half of 32 layers leave 16: (L - N) T, as Transformer Engine's ``get_cpu_offload_context`` says."""
     whole = kept()
-    assert kept(offload="activations", offload_num_layers=16) == pytest.approx(whole * 18 / 32)
+    assert kept(offload="activations", offload_num_layers=16) == pytest.approx(whole * 16 / 32)
+    assert kept(offload="activations", offload_num_layers=31) == pytest.approx(whole * 3 / 32)
     assert kept(offload="activations") == pytest.approx(whole * 3 / 32)
     assert kept(offload="activations", offload_num_layers=32) == kept(offload="activations")
     assert kept(offload="activations", offload_num_layers=0) == whole

@@ -329,6 +329,28 @@ def test_biases_of_experts_are_added_by_kernels_of_their_own() -> None:
     assert "expert_bias" not in names(in_graph(cuda_graphs="none"))
 
 
+def test_scores_that_are_applied_operation_by_operation_keep_an_fp32_copy() -> None:
+    """As prime-rl's ``MoE._run_routed_experts`` does where adapters on experts break the compiled graph.
+
+    Outputs in fp32 are kept for the gradient of the scores; their own gradient arrives in 16 bits, and its copy in
+    fp32 and its products with scores and outputs live at once.
+    """
+    software = Software(expert_scores="eager", moe_dispatcher="alltoall")
+    job = even(global_batch_size=64, software=software)
+    config = MixtureOfExperts(num_experts=8, top_k=2, intermediate_size=512, gated=True)
+    of, fused = (
+        mixture_of_experts(config, Shard.of(1024, each, PlanNumbers.of(Plan(), 1, each)))
+        for each in (job, replace(job, software=replace(software, expert_scores="fused")))
+    )
+    (copy,) = (each for each in of.saved if each not in fused.saved)
+    elements = MOE_LENGTH * 2 * 1024
+    assert copy.bytes == 4 * elements
+    assert copy.bytes * copy.gradients == elements * (2 + 4 + 4 + 4)
+    (scores,) = (op for op in of.operators if op not in fused.operators)
+    assert isinstance(scores, StreamPass)
+    assert scores.forward_bytes == 20 * elements
+
+
 def uneven(ratio: float, *, ep: int = 8, etp: int = 1, capacity: bool = False) -> Block:
     software = Software(moe_capacity=capacity)
     job = Job(sequence_length=MOE_LENGTH, global_batch_size=64, routing=f"{ratio:g}", software=software)

@@ -98,6 +98,10 @@ EXACT: dict[str, tuple[tuple[Kernel, ...], tuple[Kernel, ...]]] = {
         (read(0, write=1, size=FULL), Kernel((HALF, FULL), (FULL,)), read(1, write=1, size=FULL), BACK),
         (COPY, BACK, read(1, write=1), *(read(1, write=1, size=FULL), read(1, size=FULL)) * 2),
     ),
+    "expert scores of several kernels": (
+        (COPY, IN_PLACE, BACK),
+        (COPY, IN_PLACE, read(2, write=1, size=FULL), read(1, size=FULL), BACK),
+    ),
     "permute": ((read(1),), (read(1),)),
     "index scores": ((read(1, write=1, size=FULL),), ()),
     "index scores of several kernels": (

@@ -204,7 +204,7 @@ def soonest(options: Sequence[BudgetOption], num_clusters: int) -> Iterator[Line
     if num_clusters > 1 and options:
         first = min(options, key=lambda run: (bool(run.shortfalls), run.wall_time))
         name = first.question.cluster.name
-        yield Line(f"{name} is done soonest of {num_clusters} clusters.", "Soonest", "strong", only="pages")
+        yield Line(f"{name}, of {num_clusters} clusters.", "Done first", "strong", only="pages")
 
 
 def _title(run: BudgetOption) -> Line:
@@ -256,7 +256,7 @@ def _parts(table: RowTable, options: Sequence[BudgetOption], *, states_assumptio
     ]
     note = "mb: micro-batch size; batch: sequences per step (--global-batch-size)"
     yield Part("Plan", [RowTable(table.rows, plans)], note)
-    yield Part("Time", [_time(options)], "what it is spent on, in the mean over failures")
+    yield Part("Time", [_time(options)], "how it is spent, averaged over failures")
     yield Part("Failures", [*_failures(options[0])], options[0].question.cluster.name)
     if states_assumptions:
         # What was assumed: once where it is alike for all runs
@@ -333,7 +333,7 @@ def budget_chart(options: Sequence[BudgetOption]) -> Chart:
         title=f"{question.model.name}, {(question.job.tokens or 0) / 1e12:.4g} T tokens",
         panels=(_spent(options, names), *costs),
         num_columns=1 + len(costs),
-        note="Days by what they are spent on, in the mean over failures.",
+        note="How the days are spent, averaged over failures.",
         panel_size=(420, 380),
     )
 
@@ -342,7 +342,7 @@ def _spent(options: Sequence[BudgetOption], names: Sequence[str]) -> Panel:
     """Days of every run by what they are spent on."""
     series = tuple(
         Series(
-            name=name.replace("_", " "),
+            name=name.replace("_", "-"),
             x=names,
             y=[getattr(run.duration.accounts, name) / DAY for run in options],
             kind="bars",

@@ -11,6 +11,7 @@ from shardplan.inputs.software import LossKernel
 from shardplan.inputs.words import (
     ATTENTION_GENERATIONS,
     DISPATCH_FORMATS,
+    EXPERT_SCORES,
     FP8_SCALINGS,
     GRAPHS,
     KERNELS,
@@ -67,6 +68,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "cuda_graphs": GRAPHS,
     "norm_kernel": NORM_KERNELS,
     "softmax_kernel": SOFTMAX_KERNELS,
+    "expert_scores": EXPERT_SCORES,
     "loss_kernel": words({name: name for name in get_args(LossKernel)}),
     "moe_dispatch_format": DISPATCH_FORMATS,
     "fp8_scaling": FP8_SCALINGS,

@@ -43,6 +43,8 @@ OF_FSDP: Final = ("fsdp_", "parallelism_config", "distributed_type")
 """Options of accelerate that state a sharding by PyTorch."""
 IDLE: Final = {"sequence_parallel": "tp", "overlap_tp": "tp", "cp_comm": "cp", "overlap_ep": "ep"}
 """Switches that do nothing where a degree is one: a plan is named by their defaults."""
+MOST_PARTS: Final = 2
+"""Dimensions of a model that are asked for one by one."""
 NEEDED: Final = ("tp", "pp", "cp", "ep", "vp", "micro_batch_size", "sharding", "recompute")
 """Fields of a plan that a file must decide, by what it says or by its framework's defaults."""
 
@@ -138,7 +140,8 @@ def _missing(reading: Reading, model: ModelConfig | None, cluster: Cluster | Non
         name = reading.value("model")
         open_parts = (*parts, *(need.removesuffix(": --model") for need in needs))
         what = f"{name} is not in the catalogue" if name else ", ".join(dict.fromkeys(open_parts)) or "its dimensions"
-        how = f"--given {parts[0]}=VALUE, or --model" if len(parts) == 1 else "--model"
+        given = " ".join(f"--given {part}=VALUE" for part in parts) if len(parts) <= MOST_PARTS else ""
+        how = f"{given}, or --model" if given else "--model"
         alike = names_meant("model", str(reading.value("model_name") or "").replace(" ", "-"))
         same = f"; {' or '.join(alike)} may be the same" if alike else ""  # its dimensions may differ all the same
         found["model"] = f"{what} ({how}{same})"

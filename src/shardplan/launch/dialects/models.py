@@ -13,6 +13,8 @@ from shardplan.launch.dialects.reading import Reading
 
 DIMENSIONS = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 """What a model has at least."""
+LAYERS = ("num_experts_per_tok", "gated", "bias", "tie_word_embeddings", "normalization")
+"""Further words of its layers that a file may leave open."""
 KEYS = (
     *DIMENSIONS,
     "num_key_value_heads",
@@ -70,14 +72,15 @@ def model_of(reading: Reading) -> ModelConfig | None:
         return load_model(reading.config)
     if "model" in reading.facts:
         return named_model(reading.value("model"))
-    if "model" in reading.missing or any(reading.value(key) is None for key in DIMENSIONS):
+    if "model" in reading.missing or missing_dimensions(reading):
         return None
     return _built(reading)
 
 
 def missing_dimensions(reading: Reading) -> tuple[str, ...]:
-    """Dimensions without which no model is built."""
-    return tuple(key for key in DIMENSIONS if reading.value(key) is None)
+    """Dimensions without which no model is built, and what a word of the file leaves open of its layers."""
+    open_ = (key for key in LAYERS if key in reading.missing)
+    return (*(key for key in DIMENSIONS if reading.value(key) is None), *open_)
 
 
 def _whole(reading: Reading, key: str, default: int = 0) -> int:

@@ -271,7 +271,7 @@ def _frozen(node: ast.AST) -> Iterator[int]:
         yield from _frozen(each)
 
 
-_ASKED: Final = r"args|config|cfg|freez|frozen|tune|lora|peft|ref|teacher|reward|critic|visi|encoder|tower|vae|ema"
+_ASKED: Final = r"\.grad\.|args|config|cfg|freez|frozen|tune|lora|peft|ref|teacher|reward|critic|visi|encoder|tower|ema"
 """Words of conditions, functions and models by which weights are kept on purpose or belong to another model."""
 
 

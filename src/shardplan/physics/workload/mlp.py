@@ -191,7 +191,21 @@ def mixture_of_experts(config: MixtureOfExperts, shard: Shard) -> Block:
     exchange = expert_exchange(shard, MOE, assignments, channels, copies=_copies(config, shard))
     block = Block(operators=operators, collectives=exchange, saved=saved) + experts
     added = (*_biases(config, shard, rows * channels), *stashed(shard, (*saved[1:], *experts.saved)))
-    return block + Block(operators=added) + _shared_experts(config, shard)
+    return block + Block(operators=added) + _scored(shard, rows * channels) + _shared_experts(config, shard)
+
+
+SCORED_GRADIENTS = 3.5
+"""What lives at once, relative to the fp32 copy of the outputs, when scores are applied operation by operation: their
+gradient in 16 bits and in fp32, its products with the scores and with the outputs (2 + 4 + 4 + 4 bytes of 4)."""
+
+
+def _scored(shard: Shard, elements: Numbers) -> Block:
+    """Outputs of experts times the router's scores operation by operation; nothing where another kernel does it."""
+    if shard.job.software.expert_scores == "fused":
+        return Block()
+    passes = TRAFFIC["expert scores of several kernels"].at("expert_scores", MOE, elements, shard.element)
+    copy = Saved(name="expert_output", modules=MOE, bytes=elements * FP32_BYTES, gradients=SCORED_GRADIENTS)
+    return Block(operators=(passes,), saved=(copy,))
 
 
 def permuted_rows(config: MixtureOfExperts, shard: Shard, assignments: Numbers) -> Numbers:

@@ -203,6 +203,16 @@ TRAFFIC: dict[str, Traffic] = {
         "of the bias R, W fp32 and its sum R; of the weight R, W fp32 and its sum R",
         counted=True,
     ),
+    "expert scores of several kernels": Traffic(
+        of="outputs of experts times the router's scores in fp32, operation by operation, per token copy and channel",
+        unit="bytes",
+        forward=20,
+        backward=36,
+        forward_kernels="cast R 16 bits, W fp32; product R, W fp32; cast R fp32, W 16 bits",
+        backward_kernels="cast R 16 bits, W fp32; gradient of the output R, W fp32; product with the output R, R, W "
+        "fp32 and its sum R; cast R fp32, W 16 bits",
+        counted=True,
+    ),
     "stash": Traffic(
         of="copy of what experts keep to pages, and back, per byte",
         unit="bytes",

@@ -11,7 +11,7 @@ they are a family of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, pairs_in
+from shardplan.planner.family import Family
 from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times, step_times
 from shardplan.planner.pricing.pieces import FASTEST, PointGroup
@@ -36,6 +37,8 @@ from shardplan.planner.stopping import Stop, check
 
 Bits = NDArray[Any]
 """A bit for every kind of sharding."""
+Wanted = Callable[[Family], NDArray[np.bool_]]
+"""Where plans of a family can be that are asked for, by slot of recomputation and point."""
 LAST_BIT = 63
 """Kinds of sharding beyond it share it."""
 
@@ -102,10 +105,10 @@ class PrunedFamily:
             )
         return self._table
 
-    def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
-        """Those of the cells of which some plans are not priced, may fit, and may be within the limit."""
+    def of_use(self, wanted: Wanted, limit: float) -> NDArray[np.bool_]:
+        """Those of the wanted cells of which some plans are not priced, may fit, and may be within the limit."""
         limit *= 1 + ROUNDING
-        left = cells & self.cells & (self.kinds != 0) & (self.reach < limit)
+        left = wanted(self.tables.family) & self.cells & (self.kinds != 0) & (self.reach < limit)
         if not left.any():
             return left
         left = left & (self._bound_and_promise[0] <= limit)
@@ -256,12 +259,15 @@ class PrunedPart:
     def _least(self) -> NDArray[np.float64]:
         return self._whole.least(**least_shares(self._whole.first.tables, self.tables))
 
-    @property
-    def kinds(self) -> Bits:
+    @cached_property
+    def _least_of_points(self) -> NDArray[np.float64]:
+        return np.min(self._least, axis=0, where=self.cells, initial=np.inf)
+
+    def _kinds(self, points: NDArray[np.intp]) -> Bits:
         """Kinds of sharding under which plans may fit: they need no less memory than the first of the family."""
         family, first = self.tables.family, self._whole.first
-        own = np.where(family.recomputes, bits_of(family.shards), 0)
-        return own & first.kinds_of_whole if first.is_counted else own
+        own = np.where(family.recomputes[:, points], bits_of(family.shards[:, points]), 0)
+        return own & first.kinds_of_whole[:, points] if first.is_counted else own
 
     def copy(self) -> PrunedPart:
         """The same, to be priced further."""
@@ -276,16 +282,18 @@ class PrunedPart:
         made.__dict__ |= {"cells": self.cells & cells, "near": near}
         return made
 
-    def of_use(self, cells: NDArray[np.bool_], limit: float) -> NDArray[np.bool_]:
-        """Those of the cells of which some plans are not priced, may fit, and may be within the limit."""
+    def of_use(self, wanted: Wanted, limit: float) -> NDArray[np.bool_]:
+        """Those of the wanted cells of which some plans are not priced, may fit, and may be within the limit."""
         within = limit * (1 + ROUNDING)
-        near = cells & self.cells & (self._least <= within)
-        if near.any():
-            near &= (self.kinds & self._whole.fast_kinds(within)) != 0
-            self._look_at(np.flatnonzero(near.any(axis=0)))
+        points = np.flatnonzero(self._least_of_points <= within)
+        if len(points):
+            near = self.cells[:, points] & (self._least[:, points] <= within)
+            near &= (self._kinds(points) & self._whole.fast_kinds(within)[points]) != 0
+            near &= wanted(self.tables.family.within(points))
+            self._look_at(points[near.any(axis=0)])
         if self.near is None:
-            return np.zeros((len(cells), 0), dtype=bool)
-        return self.near.of_use(cells[:, self._points], limit)
+            return np.zeros((len(self.cells), 0), dtype=bool)
+        return self.near.of_use(wanted, limit)
 
     def _look_at(self, points: NDArray[np.intp]) -> None:
         """Takes in plans of more points; what has been priced stays."""
@@ -294,7 +302,7 @@ class PrunedPart:
             return
         before, part = self.near, self.tables.family.part
         near = PrunedFamily(self.tables.within(every, self.tables.family.recomputes[:, every]))
-        near.kinds, near.cells = self.kinds[:, every], self.cells[:, every]
+        near.kinds, near.cells = self._kinds(every), self.cells[:, every]
         near.__dict__["exchanges"] = self._whole.first.exchanges[:, every]
         near.is_counted = self._whole.first.is_counted and part is not None and part.same_memory
         if before is not None:

@@ -157,7 +157,7 @@ def account_of(run_id: str) -> RunAccount:
     """The run of that name. Raises ``UnknownNameError``."""
     by_id = {one.run.id: one for one in known_runs()}
     if run_id not in by_id:
-        raise UnknownNameError("published run", f"{run_id:.80}", by_id, hint="choose one of the table")
+        raise UnknownNameError("published run", f"{run_id:.80}", by_id, hint="choose a name of the table on Trust")
     known = by_id[run_id]
     asked, _ = ask_all((known.run,))
     (prediction,) = predict(asked)

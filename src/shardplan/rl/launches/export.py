@@ -139,7 +139,8 @@ def _check_runs(case: RlCase, to: str) -> None:
         framework.check_plan({name: (getattr(plan, name),) for name in said})
     except InputError as error:
         hint = error.hint.replace("set --", "plan it with --").removesuffix(", or leave it out")
-        raise case.refuse(error.message, hint) from None
+        own = str(case.rl.get("framework") or "").partition(":")[0] == to
+        raise case.refuse(error.message, hint if own else f"plan it with --framework {to}") from None
 
 
 def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:

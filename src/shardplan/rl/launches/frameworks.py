@@ -170,6 +170,9 @@ def _slime(own: Rules) -> None:
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
             facts.derive("pack_tokens", tokens, "max-tokens-per-gpu x context-parallel ranks")
+    if own.number("rollout_pp") > 1:
+        each = own.number("rollout_tp") // own.number("rollout_pp")
+        facts.replace("rollout_tp", Fact(value=each, origin="derived", why="accelerators of an engine / its stages"))
     train = own.number("nodes") * own.number("per_node")
     if own.on("colocated"):
         own.rl["placement"] = "partial" if own.on("partial") else "colocated"

@@ -29,7 +29,7 @@ BY_KEYS: Final = ("verl", "easyr1", "nemo-rl", "skyrl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
-    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n_(?!gpus|val$)\w+$|vote|recurrent|_adv_estimator$"
+    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n(?:_(?!gpus|val$)\w+)?$|vote|recurrent|_adv_estimator$"
 )
 """In a key that may change what a step takes."""
 NO_MATTER: Final = re.compile(
@@ -138,6 +138,8 @@ def _owner(launch: Launch) -> str | None:
         settings = _line_settings(launch, name)
         program = launch.program.rpartition("/")[2]
         is_named = program in dialect.record["programs"] or launch.program in dialect.record["programs"]
+        if name == "slime" and settings.value("loss-type") == "sft_loss":
+            continue  # supervised training by Megatron's options
         if name == "ms-swift":
             if "swift" in (*launch.launchers, program) and _rlhf_type(settings) in ("grpo", "ppo"):
                 return name
@@ -199,12 +201,13 @@ def _configuration(facts: Facts, ask: Ask, script: Script, launch: Launch, name:
     if name == "verl":
         given = options.first("config-name")
         plain = "" if given is None else (given.value or "").removesuffix(".yaml").removeprefix("one_step_off_")
-        if given is None or ("config-path" not in options and plain in OWN_NAMES):
+        folder = options.first("config-path")
+        if given is None or (plain in OWN_NAMES and (folder is None or folder.value == "config")):
             if given is not None and given.value is not None and "megatron" in given.value:
                 facts.derive("backend", "megatron", f"{given.place} {given.value}")
             return None
         named = f"{(given.value or given.words[0].shown).removesuffix('.yaml')}.yaml"
-        folder, place = options.first("config-path"), given.place
+        place = given.place
         own = _of_program(ask, launch, named)
         if folder is not None:
             within = re.sub(r"^<[^<>]*>/?", "", folder.value or folder.words[0].shown)
@@ -308,10 +311,13 @@ def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings
     if batch is not None and not settings.has("per_device_train_batch_size"):
         facts.miss("micro_answers", (f"{batch.said}, as the program reads it (--given micro_answers=N)",))
     named = settings.first("deepspeed", "deepspeed_config")
-    stage = re.search(r"zero[-_]?(\d)", str(named.value)) if named is not None else None
+    file = "" if named is None else str(named.value or named.shown)
+    stage = re.search(r"(?:zero|ds_?z)[-_]?(?:stage)?[-_]?(\d)", file)
     if stage is not None and named is not None:
-        facts.derive("sharding", zero_stage(stage[1]), named.said)
-        facts.derive("offload_always", "offload" in str(named.value), named.said)
+        facts.derive("sharding", zero_stage(stage[1]), f"{named.place} {file}, by its name")
+        facts.derive("offload_always", "offload" in file, f"{named.place} {file}")
+    elif named is not None:
+        facts.miss("sharding", (f"{named.place} {file} (--given sharding=zero3)",))
     if "accelerate" in launch.launchers:
         own = Facts("accelerate", "", str(ask.path))
         accelerate_line(own, ask, script, Settings.of_options(launch.options), "")

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from shardplan.base.errors import UnknownNameError
 from shardplan.base.fields import dataclass
+from shardplan.decide.scale import LEAST_GAIN
 from shardplan.web.budgets import OPERATIONS, budget
 from shardplan.web.decisions import (
     CHANGES,
@@ -77,7 +78,7 @@ DECISIONS: Final = {
 }
 FIELDS: Final[dict[str, str]] = {
     "sizes": "",
-    "least_gain": "70",
+    "least_gain": f"{100 * LEAST_GAIN:.0f}",
     "over": "sequence_length",
     "values": "4k,8k,16k,32k",
     "factor": "1.25",

@@ -175,7 +175,7 @@ def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     return {
         "num_runs": len(runs),
         "figure": trust_figure(runs, quantity, asked.run, distances, as_ratio=asked.drawn == "ratio"),
-        "groups": markup_of([groups_table(groups, quantity, asked.by)]),
+        "groups": markup_of([groups_table(groups, quantity, FACETS[asked.by].lower())]),
         "whole": groups[-1],
         "num_rows": len(rows),
         "rows": markup_of([runs_table(rows, quantity)], address),

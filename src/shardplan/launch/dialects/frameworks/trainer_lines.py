@@ -74,8 +74,8 @@ def _of_no_framework(ask: Ask, launch: Launch, options: Options) -> InputError:
     usual = ", ".join(f"--{name}" for name in KNOWN_TRAINER[:3])
     return unread(
         ask.path,
-        f"a script that starts {launch.program} (line {launch.command.line}) with {names}: options of no framework "
-        "that is read",
+        f"a script that starts {launch.program} (line {launch.command.line}) with {names}; these are options of no "
+        "framework that shardplan reads",
         f"{own}a line is read by options of Megatron-LM or of Hugging Face's Trainer ({usual}); or describe the plan "
         "with flags of `shardplan estimate`",
     )

@@ -125,7 +125,7 @@ def _experts(facts: Facts, options: Options) -> None:
     else:
         facts.miss(
             "num_experts_per_tok",
-            ("num_experts_per_tok: 1 without --moe-router-topk up to 2023, 2 since",),
+            ("1 without --moe-router-topk up to 2023, 2 since",),
         )
     width = facts.number("intermediate_size")
     if width is not None:
