@@ -51,8 +51,8 @@ def sensitivity(
 ) -> int:
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
-    The fastest plan is searched again with every parameter worse and better. MODEL can also be a plan file, or the
-    answer of `shardplan rl`.
+    The fastest plan is searched again with every parameter worse and better. A plan file or the answer of
+    `shardplan rl` can replace the model.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
@@ -186,8 +186,8 @@ def _check_not_given(flags: QuestionForm, sought: Sought) -> None:
 def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: ChartFlags) -> int:
     """List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.
 
-    The front is exact over all plans of the search space that fit. Robustness is the pessimistic step time. MODEL can
-    also be a plan file, whose question is asked.
+    The front is exact over all plans of the search space that fit. Robustness is the pessimistic step time. A plan file
+    can replace the model: its question is asked.
 
     If --gpus is a range (64..4096) or a list (64,96,128), sizes are compared by time, accelerators and money, each with
     its recommended plan. With --tokens the time is that of the whole run, failures included.
