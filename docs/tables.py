@@ -38,7 +38,7 @@ from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
 from shardplan.physics.schedules.base import PipelineSchedule
 from shardplan.physics.schedules.registry import SCHEDULES
 from shardplan.physics.workload.passes import TRAFFIC, Traffic
-from shardplan.rl.measured import ALLOWED, KINDS
+from shardplan.rl.measured import KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -346,7 +346,7 @@ def columns_of_runs() -> str:
 def columns_of_rl_steps() -> str:
     """Markdown table of the columns of a file of measured RL steps."""
     texts = _package()["rl.measured.MeasuredRlStep"].attributes
-    rows = [[f"`{name}`", ALLOWED[read], _one_line(texts[name].docstring)] for name, read in KINDS.items()]
+    rows = [[f"`{name}`", kind.values, _one_line(texts[name].docstring)] for name, kind in KINDS.items()]
     return _rows(["column", "values", "meaning"], rows)
 
 

@@ -111,7 +111,7 @@ AWAY = {"offload": "activations"}
         (FULL | {"recompute_num_layers": 1}, 3 * 85, 15, 0),
         (FULL | {"vp": 2}, 40 * 4.5, 15, 0),  # 2 (p - r - 1) + (v - 1) p + 1 chunks of 1 / v
         (FULL | AWAY, 40 * 3 / 4, 15, 3 * 40),  # of four layers two on their way and the last
-        (FULL | AWAY | {"offload_num_layers": 1}, 40 * (3 * 3 / 4 + 1 / 4), 15, 3 * 40 / 4),
+        (FULL | AWAY | {"offload_num_layers": 1}, 40 * 3 * 3 / 4, 15, 3 * 40 / 4),
     ],
 )
 def test_activations_of_a_stage(plan: dict[str, Any], waiting: float, recomputed: float, on_host: float) -> None:

@@ -94,6 +94,12 @@ CASES = (
         "nemo-rl runs algorithm", "--algorithm grpo", "rl.algorithm"),
     Bad("micro-batches that no launch file has", {"framework": "slime", "fix": {"train.micro_batch_size": 2}}, "2",
         "runs micro batch size 1 alone", "--fix train.micro_batch_size=1", "rl.fix"),
+    Bad("a critic with another vocabulary", {"algorithm": "ppo", "critic": "qwen3-8b"}, "151,936",
+        "a critic reads the tokens of the policy", "vocabulary of 128,256", "rl.critic"),
+    Bad("a value that no plan has", {"fix": {"train.micro_batch_size": 0}}, "micro_batch_size is 0",
+        "micro_batch_size is", "--fix train.micro_batch_size", "rl.fix"),
+    Bad("a mean given twice", {"response_tokens": "mean=1k,max=2k,mean=3k"}, "mean=1k,max=2k,mean=3k",
+        "one mean and one max", '--response-tokens "mean=2k,max=4k"', "rl.response_tokens"),
     Bad("an unknown field", {"fix": {"train.zp": 2}}, "zp", "field of a plan", "--fix train.tp=2", "rl.fix"),
 )  # fmt: skip
 

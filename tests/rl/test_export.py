@@ -82,7 +82,7 @@ def test_what_a_framework_does_not_run(
     (tmp_path / "rl.json").write_text(json.dumps(record))
     text = refused("export", str(tmp_path / "rl.json"), "--to", to, "--pick", place(record, placement))
     assert said in text
-    assert "--placement" in text
+    assert f"--framework {to}" in text
     assert "or --pick" in text
 
 
@@ -137,6 +137,15 @@ def test_slime_takes_a_draft_model_beside_the_policy(tmp_path: Path) -> None:
     assert isinstance(found, RlAuditAnswer)
     assert (found.result.task.drafter, found.result.task.drafts) == ("eagle", 3)
     assert found.plan.step_time == pytest.approx(record["plans"][0]["step_time_s"], rel=0.005)
+
+
+def test_an_engine_of_slime_with_stages_is_read_with_its_tensor_degree(tmp_path: Path) -> None:
+    """``--rollout-num-gpus-per-engine`` counts the accelerators of all stages."""
+    stages = ("--fix", "rollout.tp=4", "--fix", "rollout.pp=2", "--placement", "in-turns")
+    (tmp_path / "rl.json").write_text(json.dumps(answer(*STEP, *FIXED, *stages, "--framework", "slime")))
+    text = run("export", str(tmp_path / "rl.json"), "--to", "slime").stdout
+    assert "--rollout-num-gpus-per-engine 8" in text
+    assert "Not expressed" not in text
 
 
 @pytest.mark.parametrize("backend", ["megatron", "fsdp"])

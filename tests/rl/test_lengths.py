@@ -67,8 +67,8 @@ def test_the_words_of_the_flag() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("mean=2k", "mean and a max"),
-        ("4096", "name=value"),
+        ("mean=2k", "one mean and one max"),
+        ("4096", "one mean and one max"),
         ("mean=4k,max=2k", "at most the cap"),
         ("mean=2k,max=4k,skew=1", "skew"),
         ("mean=2k,max=4k,endless=2", "endless"),

@@ -211,9 +211,8 @@ def _verdict(best: RlPlan | None) -> list[Block]:
     rate = f"{short_count(best.tokens_per_second)} tokens/s"
     band = band_of(best)
     span = f"{format_time(best.step_time * band.low)} to {format_time(best.step_time * band.high)}"
-    text = (
-        f"{title(best.placement)}, {split(best)} accelerators: {format_time(best.step_time)} a step ({span}), {rate}."
-    )
+    where = f"{split(best)} accelerator{'s' * (best.num_accelerators > 1)}"
+    text = f"{title(best.placement)}, {where}: {format_time(best.step_time)} a step ({span}), {rate}."
     return [Line(text[0].upper() + text[1:], "Step", "good"), Line(_why(best), "Waits")]
 
 

@@ -1,1 +1,1 @@
-"""What Python users call: questions by name, answers that show, save and load themselves."""
+"""The Python API: questions by name, and answers that show, save and load themselves."""

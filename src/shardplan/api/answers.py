@@ -35,11 +35,11 @@ class PlanAnswer(priced.Estimate, AsTable):
     """A plan with its step time, memory and traffic (``shardplan.estimation.estimate.Estimate``), and its question."""
 
     question: Question = field(repr=False, compare=False)
-    """What the plan answers."""
+    """The question that the plan answers."""
 
     @classmethod
     def of(cls, estimate: priced.Estimate, question: Question) -> PlanAnswer:
-        """``estimate``, which answers ``question``."""
+        """``estimate`` with its question."""
         plan = StatedPlan.of(estimate.plan)
         return cls(**field_values(priced.Estimate, estimate) | {"plan": plan}, question=question)
 
@@ -48,7 +48,7 @@ class PlanAnswer(priced.Estimate, AsTable):
         return plan_file_record(PlanFile(question=self.question, estimates=(self,)))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row, as :meth:`SearchAnswer.to_rows` gives them."""
+        """One row, in the format of :meth:`SearchAnswer.to_rows`."""
         return plan_rows((self,))
 
     def __repr__(self) -> str:
@@ -60,8 +60,8 @@ class PlanAnswer(priced.Estimate, AsTable):
     def variant(self, **fields: Any) -> PlanAnswer:
         """The same question with other fields of the plan: ``answer.variant(tp=2, recompute="full")``.
 
-        What is not given stays, as with ``shardplan estimate --from``. Raises ``InputError`` for a field that a plan
-        has not, ``PlanError`` where the plan breaks a rule.
+        Other fields stay, as with ``shardplan estimate --from``. Raises ``InputError`` for an unknown field,
+        ``PlanError`` if the plan breaks a rule.
         """
         stack, given = (
             stack_of_label(self.framework),
@@ -73,7 +73,7 @@ class PlanAnswer(priced.Estimate, AsTable):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAnswer(searched.SearchResult, AsTable):
-    """The best plans of a search and its account: :class:`shardplan.planner.result.SearchResult`."""
+    """The best plans of a search, with their number and ties: :class:`shardplan.planner.result.SearchResult`."""
 
     @classmethod
     def of(cls, result: searched.SearchResult) -> SearchAnswer:
@@ -93,12 +93,12 @@ class SearchAnswer(searched.SearchResult, AsTable):
 
     @property
     def fastest(self) -> PlanAnswer | None:
-        """The fastest plan that fits; None where nothing does."""
+        """The fastest plan that fits; None if nothing does."""
         first = self.estimates[0] if self.estimates else None
         return first if first is None or isinstance(first, PlanAnswer) else PlanAnswer.of(first, self.question)
 
     def variant(self, **fields: Any) -> PlanAnswer:
-        """The plan to take with other fields: see :meth:`PlanAnswer.variant`. Raises ``InputError`` where none fits."""
+        """The recommended plan with other fields: see :meth:`PlanAnswer.variant`. Raises ``InputError`` without one."""
         taken = self.recommended or self.fastest
         if taken is None:
             raise InputError("no plan of the search fits", rule="a plan is changed", hint="see its suggestions")
@@ -120,7 +120,7 @@ class SearchAnswer(searched.SearchResult, AsTable):
 
 
 class FrameworkAnswers(tuple[FrameworkAnswer, ...]):
-    """The plan to take of each framework, fastest first; those that have none come last."""
+    """The recommended plan of each framework, fastest first; frameworks without a plan come last."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ def _step_of(answer: FrameworkAnswer) -> str:
 def load(path: str | os.PathLike[str]) -> SearchAnswer | PlanAnswer:
     """The answer in a plan file: of a search, or of one plan. Raises InputError.
 
-    A loaded search has its plans, ties and account; it cannot be asked for others (``best_where`` knows none).
+    A loaded search has its plans, ties and counts; it cannot search for others (``best_where`` finds none).
     """
     check_kind("path", path, str, os.PathLike, hint='write load("plans.json")')
     file = read_plan_file(Path(path))

@@ -1,4 +1,4 @@
-"""``shardplan.audit``: a launch file understood, judged and improved."""
+"""``shardplan.audit``: a launch file read, checked and improved."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditAnswer(answer.Audit, AsPage):
-    """What a launch file runs, the rules it breaks, its estimate, and what would be better."""
+    """The plan of a launch file, the rules it breaks, its estimate, and what would be better."""
 
     def document(self) -> AnswerDocument:
-        """What the answer says."""
+        """The answer as a document."""
         return audit_document(self, states_assumptions=True)
 
     def __repr__(self) -> str:
@@ -55,13 +55,14 @@ def audit(
 ) -> AuditAnswer | RlAuditAnswer:
     """Reads a launch file without running it: ``audit("launch.sh", cluster="dgx-h100", num_accelerators=512)``.
 
-    ``companions``: files that it names, and configurations that hold with it; ``root``: the folder that it is launched
-    from. ``env``: environment variables; ``arguments``: of the script; ``entry``: a function of a configuration in
-    Python; ``given``: values of keys that the file leaves open (``missing`` names them). ``observed``: measurements
-    such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``. ``keep``: fields of the plan that
-    improvements leave as they are. ``stop`` is asked between pieces of work, such as a ``Deadline``. Of a launch file
-    of post-training the answer is its RL step, with both pools as the file has them. Raises ``InputError`` for a file
-    that is not read, and for wrong arguments; a plan that breaks a rule is an answer.
+    ``companions`` are files that it names, and configurations that go with it; ``root`` is the folder that it is
+    launched from. ``env`` are environment variables, ``arguments`` those of the script, ``entry`` is a function of a
+    configuration in Python; ``given`` are values of keys that the file leaves open (``missing`` names them).
+    ``observed`` are measurements such as ``"step 7.9s"``, ``"1500tok/s"``, ``"120 TFLOP/s"`` or ``"OOM rank 0"``.
+    ``keep`` are fields of the plan that improvements do not change. ``stop`` is called between pieces of work, such as
+    a ``Deadline``. For a launch file of reinforcement learning the answer is its RL step, with both pools of the file.
+    Raises ``InputError`` for a file that cannot be read, and for wrong arguments; a plan that breaks a rule is an
+    answer.
     """
     for each in (file, *companions):
         check_kind("file", each, str, os.PathLike, hint='write audit("launch.sh")')
@@ -73,7 +74,7 @@ def audit(
         ask = replace(ask, node=of_cluster.accelerators_per_node)
     step = read_rl_launch(ask)
     if step is not None:
-        from shardplan.api.rl_audits import audited_rl  # which an audit of training does not need
+        from shardplan.api.rl_audits import audited_rl  # not needed for an audit of training
 
         return audited_rl(step, ask, model=of_model, cluster=of_cluster, observed=measured, keep=tuple(keep))
     found = answer.audit_launch(
@@ -96,7 +97,7 @@ def ask_of_file(  # noqa: PLR0917  # as the function above takes them
     entry: str | None,
     given: Mapping[str, object] | None,
 ) -> Ask:
-    """What is asked of a file and its companions. Raises InputError for what is not there."""
+    """The request for a file and its companions. Raises InputError for missing files."""
     stated = {key: str(value) for key, value in (given or {}).items()}
     if num_accelerators is not None:
         stated["num_accelerators"] = str(num_accelerators)

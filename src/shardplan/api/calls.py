@@ -47,19 +47,19 @@ def search(
 ) -> SearchAnswer:
     """Finds the fastest plans that fit: ``search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)``.
 
-    Fields of the job are keywords, or those of ``job``; what is not given takes the framework's default or that of
+    Fields of the job are keywords, or those of ``job``; missing ones take the framework's default or that of
     ``default_job``, and the answer's assumptions say so. ``fix`` and ``limit`` replace the candidates of a field of the
-    plan, ``exclude`` takes values away: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``;
-    libraries ``without`` which plans must run: ``["deepep"]``. That nothing fits is an answer: no
-    estimates, but suggestions. Only plans that a training framework can run are listed: ``stack``, or the usual one of
-    the accelerator; with ``stack=None`` no framework limits them. ``stop`` is asked between pieces of work, such as a
-    ``Deadline``. ``simulate_top``: at most this many of the best plans are simulated, and ranked by that
-    (``ties.retimed`` has the times); 50 is enough for most questions. ``prune``: plans that a bound shows to be too
-    slow are left out (``num_plans_pruned``); it is the same answer, but how many plans fit is not known. Where
-    fewer accelerators take less time, the answer is for these (``question.num_idle``, ``fewer``), but with ``use_all``.
+    plan, ``exclude`` removes values: ``fix={"tp": 8}``, ``limit={"tp": [4, 8]}``; plans must run ``without`` these
+    libraries: ``["deepep"]``. If nothing fits, the answer has no estimates, but suggestions. Only plans that a training
+    framework can run are listed: ``stack``, or the usual one of the accelerator; with ``stack=None`` no framework
+    limits them. ``stop`` is called between pieces of work, such as a ``Deadline``. With ``simulate_top``, at most this
+    many of the best plans are simulated and ranked by that (``ties.retimed`` has the times); 50 is enough for most
+    questions. ``prune`` skips plans that a bound shows to be too slow (``num_plans_pruned``); the answer is the same,
+    but how many plans fit is not known. If fewer accelerators take less time, the answer is for these
+    (``question.num_idle``, ``fewer``), unless ``use_all`` is set.
 
-    Raises ``InputError`` for what is unknown or malformed, for what the framework never runs and for ``top`` below one,
-    ``SearchStopped`` where ``stop`` says yes.
+    Raises ``InputError`` for unknown or malformed arguments, for what the framework never runs and for ``top`` below
+    one, ``SearchStopped`` if ``stop`` returns true.
     """
     asked = {"job": job, "profile": profile, "stack": stack, "without": without, **fields}
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked}
@@ -81,12 +81,12 @@ def estimate(
 ) -> PlanAnswer:
     """Predicts one plan: ``estimate("llama-3.1-70b", "dgx-h100", 64, {"tp": 4, "pp": 4}, global_batch_size=128)``.
 
-    A field of ``plan`` that is left out, or that is at its default in a ``Plan``, is as usual in the framework, as on
-    the command line; the answer's assumptions say so. The plan of an answer or of a plan file is priced as it stands.
+    A field of ``plan`` that is missing, or at its default in a ``Plan``, takes the framework's default, as on
+    the command line; the answer's assumptions say so. The plan of an answer or of a plan file is priced as it is.
 
     A plan that is valid but does not fit in memory is an answer: ``feasible`` is false and ``reason`` says why.
     ``refusals`` say why the framework ``stack`` cannot run it. Fields of the job are as for :func:`search`. Raises
-    ``PlanError`` where the plan breaks a rule, ``InputError`` where the question does.
+    ``PlanError`` if the plan breaks a rule, ``InputError`` if the question does.
     """
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
     question, answer = estimated(record | {"job": job, "profile": profile, "stack": stack}, *plan_of(plan))
@@ -103,10 +103,10 @@ def export(
 ) -> Export:
     """Launch files of a plan for the framework ``to``: ``export(answer, "torchtitan", path="launch.sh")``.
 
-    Of a search it is the recommended plan. The result holds the texts by file name (``files``) and what they do not say
-    (``not_expressed``); with ``path`` they are written, the script there and the others next to it. Raises
-    ``NotRunnableError`` where the framework cannot run the plan, ``InputError`` for an unknown name, for a model that
-    is no decoder of attention layers and for a file that exists, unless ``overwrite`` is given.
+    For a search it exports the recommended plan. The result holds the texts by file name (``files``) and what they do
+    not say (``not_expressed``); with ``path`` they are written, the script there and the others next to it. Raises
+    ``NotRunnableError`` if the framework cannot run the plan, ``InputError`` for an unknown name, for a model that is
+    not a decoder of attention layers, and for an existing file, unless ``overwrite`` is set.
     """
     check_kind("answer", answer, PlanAnswer, SearchAnswer, hint="what estimate, search or load returned")
     picked = answer.recommended or answer.fastest if isinstance(answer, SearchAnswer) else answer
@@ -136,10 +136,10 @@ def search_frameworks(
     stop: Stop | None = None,
     **fields: Unpack[JobFields],
 ) -> FrameworkAnswers:
-    """The plan to take of each framework that runs on the accelerator, fastest first; those that have none come last.
+    """The recommended plan of each framework that runs on the accelerator, fastest first; those without one last.
 
-    ``stacks``: the frameworks; without it those that are published. Other arguments are those of :func:`search`. Raises
-    as it does, but not for what a framework cannot run: that is an answer.
+    ``stacks`` are the frameworks, by default the published ones. Other arguments are those of :func:`search`. Raises
+    the same errors, except for what a framework cannot run: that is an answer.
     """
     check_kind("stacks", stacks, Sequence, type(None), hint="a list of names or stacks")
     vendor = cluster_of(cluster).accelerator.vendor
@@ -156,7 +156,7 @@ def search_frameworks(
 
 
 def _framework(stack: Stack | str, vendor: str) -> Stack:
-    """A framework that is named. Raises InputError."""
+    """The framework called so. Raises InputError."""
     found = stack_for(stack, vendor)
     if found is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""``shardplan.scale``, ``fit``, ``whatif``, ``sensitivity``, ``pareto`` and ``budget``: decisions of many searches."""
+"""``shardplan.scale``, ``fit``, ``whatif``, ``sensitivity``, ``pareto`` and ``budget``: many searches each."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def scale(
     """Plans one job on clusters of several sizes: ``scale("llama-3.1-70b", "dgx-h100", [64, 128, 256])``.
 
     ``sizes`` may be a range as text, whose sizes double: ``"64..4096"``, ``"64-4096"``.
-    The batch is the same at every size: that of :func:`search` at the largest, if it is not given. More accelerators
+    The batch is the same at every size, by default that of :func:`search` at the largest. More accelerators
     pay while each added one brings ``least_gain`` of what one brings at the smallest size (``pays_up_to``). Other
-    arguments are those of :func:`search`. Raises as it does.
+    arguments are those of :func:`search`, and so are the errors.
     """
     ordered = scales.checked_sizes(sizes)
     put, searches = put_search(model, cluster, ordered[-1], asked)
@@ -67,7 +67,7 @@ def scale(
 
 @dataclass(frozen=True, kw_only=True)
 class FitAnswer(fits.LargestFit, AsDocument):
-    """The largest or smallest that fits: :class:`shardplan.decide.largest.LargestFit`.
+    """The largest or smallest value that fits: :class:`shardplan.decide.largest.LargestFit`.
 
     Rows: the values that were tried.
     """
@@ -86,9 +86,9 @@ def fit(
 ) -> FitAnswer:
     """The largest that fits: ``fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")``, with its plan.
 
-    ``largest`` is ``sequence_length``, ``micro_batch_size`` or ``layers``; ``smallest`` is ``gpus``, and no
-    number of accelerators is given. Where the batch is not given, it is the usual one of each length and size. Other
-    arguments are those of :func:`search`. Raises as it does, and where what is sought is given.
+    ``largest`` is ``sequence_length``, ``micro_batch_size`` or ``layers``; ``smallest`` is ``gpus``, without a
+    number of accelerators. The default batch is the usual one of each length and size. Other
+    arguments and errors are those of :func:`search`; giving the value that is sought is an error too.
     """
     sought = _sought(largest, smallest)
     given = {
@@ -108,7 +108,7 @@ def fit(
 
 
 def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
-    """What is sought. Raises InputError."""
+    """What is maximised or minimised. Raises InputError."""
     if (largest is None) == (smallest is None):
         raise InputError(
             f"largest is {shown(largest)} and smallest is {shown(smallest)}",
@@ -123,9 +123,9 @@ def _sought(largest: str | None, smallest: str | None) -> fits.Sought:
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfAnswer(what_ifs.WhatIf, AsDocument):
-    """What becomes of a plan: :class:`shardplan.decide.whatif.WhatIf`.
+    """A plan before and after changes: :class:`shardplan.decide.whatif.WhatIf`.
 
-    Rows: the question as it was, and one after each change.
+    Rows: the original question, and one after each change.
     """
 
     document = whatif_document
@@ -144,10 +144,10 @@ def whatif(
 ) -> WhatIfAnswer:
     """Plans again after changes: ``whatif("plans.json", {"inter_node_bandwidth": "100", "precision": "fp8"})``.
 
-    ``plan``: an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the other;
-    their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
-    direction, as a number in bytes/s. ``stack``: without it, the framework that the plan is for. Raises ``InputError``
-    for what is unknown and for a change that changes nothing.
+    ``plan`` is an answer of :func:`search` or :func:`estimate`, or a plan file. ``changes`` are made one after the
+    other; their names are those of ``shardplan whatif --change``. A bandwidth as text is in GB/s per accelerator and
+    direction, as a number in bytes/s. ``stack`` is by default the framework that the plan is for. Raises ``InputError``
+    for unknown names and for a change without effect.
     """
     check_kind("changes", changes, Mapping, hint='write {"inter_node_bandwidth": "100"}')
     answer = load(plan) if isinstance(plan, str | os.PathLike) else plan
@@ -171,7 +171,7 @@ def whatif(
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityAnswer(sensitivities.Sensitivity, AsDocument):
-    """How the best step time follows the hardware: :class:`shardplan.decide.sensitivity.Sensitivity`.
+    """How the best step time depends on the hardware: :class:`shardplan.decide.sensitivity.Sensitivity`.
 
     Rows: the parameters, the most important first.
     """
@@ -190,8 +190,7 @@ def sensitivity(
 ) -> SensitivityAnswer:
     """The elasticity of the best step time to every hardware parameter, planned again at each point.
 
-    Every parameter is divided and multiplied by ``factor``. Other arguments are those of :func:`search`. Raises as it
-    does.
+    Every parameter is divided and multiplied by ``factor``. Other arguments and errors are those of :func:`search`.
     """
     put, searches = put_search(model, cluster, num_accelerators, asked)
     found = sensitivities.sensitivity_of(put.question, searches, factor=factor, progress=progress)
@@ -200,7 +199,7 @@ def sensitivity(
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoAnswer(fronts.ParetoFront, AsDocument):
-    """Plans that no other beats in every respect: :class:`shardplan.decide.pareto.ParetoFront`.
+    """Plans that no other dominates: :class:`shardplan.decide.pareto.ParetoFront`.
 
     Rows: the plans of the front, the fastest first.
     """
@@ -214,9 +213,9 @@ def pareto(
     num_accelerators: int,
     **asked: Unpack[SearchFields],
 ) -> ParetoAnswer:
-    """The plans that no other beats in step time, memory headroom and robustness together, over all that fit.
+    """The plans that fit and that no other dominates in step time, memory headroom and robustness.
 
-    Arguments are those of :func:`search`. Raises as it does.
+    Arguments and errors are those of :func:`search`.
     """
     put, searches = put_search(model, cluster, num_accelerators, asked)
     front = fronts.pareto_front(put.question, searches)
@@ -225,7 +224,7 @@ def pareto(
 
 @dataclass(frozen=True, kw_only=True)
 class ParetoSizesAnswer(fronts.SizesFront, AsDocument):
-    """Sizes in time, accelerators and money: :class:`shardplan.decide.pareto.SizesFront`.
+    """Sizes by time, accelerators and cost: :class:`shardplan.decide.pareto.SizesFront`.
 
     Rows: the sizes, the smallest first.
     """
@@ -241,12 +240,12 @@ def pareto_sizes(
     progress: Progress | None = None,
     **asked: Unpack[SearchFields],
 ) -> ParetoSizesAnswer:
-    """The sizes that no other beats in time, accelerators and money together, each with the plan to take.
+    """The sizes that no other dominates in time, accelerators and cost, each with its recommended plan.
 
     ``pareto_sizes("llama-3.1-70b", "dgx-h100", [64, 128, 256], tokens=15e12)``. The time is that of the whole run,
-    failures included; without tokens it is that of a step, and the money that of a billion tokens. The batch is that of
-    :func:`search` at the largest size, if it is not given. ``load_cluster("dgx-h100", price=2.5)`` sets the price of an
-    accelerator for an hour. Other arguments are those of :func:`search`. Raises as it does, and if no price is known.
+    including failures; without tokens it is that of a step, and the cost that of a billion tokens. The default batch is
+    that of :func:`search` at the largest size. ``load_cluster("dgx-h100", price=2.5)`` sets the price of an
+    accelerator-hour. Other arguments and errors are those of :func:`search`; an unknown price is an error too.
     """
     ordered = scales.checked_sizes(sizes)
     put, searches = put_search(model, cluster, ordered[-1], asked)
@@ -257,7 +256,7 @@ def pareto_sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer(AsDocument):
-    """The run on every cluster that was asked for."""
+    """The run on every given cluster."""
 
     budgets: tuple[ClusterBudget, ...]
     """One for each cluster, in their order."""
@@ -289,24 +288,24 @@ def budget(
     progress: Progress | None = None,
     **asked: Unpack[SearchFields],
 ) -> BudgetAnswer:
-    """Accelerators, days, money and energy of a run: ``budget("llama-3.1-405b", "dgx-h100", tokens=15.6e12, days=60)``.
+    """Accelerators, days, cost and energy of a run: ``budget("llama-3.1-405b", "dgx-h100", tokens=15.6e12, days=60)``.
 
-    Given are the ``tokens`` and some of ``days``, ``num_accelerators``, ``money`` and ``energy`` (kWh). The others are
-    worked out: the fewest accelerators that are done within the days, or the run that is done soonest for the money or
-    the energy. Without any of them the run may take 90 days. ``cluster``: one, or a list to set side by side.
-    ``operations`` says how the cluster is run: failures, checkpoints and energy; its defaults are data and among
-    the assumptions. ``batch_ramp``: a batch that grows, ``"512x4096:252M,1024:2.87T"``. ``batch_limits``: the batch of
-    every size is chosen within them, ``(1024, 4096)`` or ``"1024..4096"``. Other arguments are those of
-    :func:`search`. A limit that nothing meets is an answer: the option that comes nearest says what it misses.
+    Give the ``tokens`` and some of ``days``, ``num_accelerators``, ``money`` and ``energy`` (kWh). The others are
+    worked out: the fewest accelerators that finish within the days, or the run that finishes first for the money or the
+    energy. Without any of them the run may take 90 days. ``cluster`` is one, or a list to show side by side.
+    ``operations`` says how the cluster is run: failures, checkpoints and energy; its defaults are data and among the
+    assumptions. ``batch_ramp`` is a batch that grows, ``"512x4096:252M,1024:2.87T"``. With ``batch_limits``, the batch
+    of every size is chosen within them, ``(1024, 4096)`` or ``"1024..4096"``. Other arguments are those of
+    :func:`search`. If nothing meets a limit, the answer is the nearest run, which says what it misses.
 
-    Raises ``InputError`` for what is unknown or malformed, and for money where no price is known.
+    Raises ``InputError`` for unknown or malformed arguments, and for money if no price is known.
     """
     clusters = [*cluster] if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
     check_kind("batch_ramp", batch_ramp, str, type(None), hint='such as "512:252M,1024:2.87T"')
     limits = Limits(days=days, money=money, energy=energy)
     known = _operations(operations)
     has_batch = is_given("global_batch_size", asked)
-    if not has_batch:  # that of each size takes its place
+    if not has_batch:  # each size has its own
         asked["global_batch_size"] = 1
     batches = _batch_limits(batch_limits)
     if not clusters:
@@ -324,7 +323,7 @@ def budget(
 
 
 def _batch_limits(given: tuple[int, int] | str | None) -> BatchLimits | None:
-    """Least and most sequences per step. Raises InputError."""
+    """Fewest and most sequences per step. Raises InputError."""
     if given is None:
         return None
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""``shardplan.search_many``: many questions at once, of which what they share is worked out once."""
+"""``shardplan.search_many``: many questions at once, which share what they have in common."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from shardplan.planner.search import check_top, search_question
 from shardplan.planner.stopping import Stop
 
 NEEDED = ("model", "cluster", "num_accelerators")
-"""Arguments that every question has."""
+"""Required arguments of every question."""
 MOST_AHEAD: Final = 1024
-"""Questions that are read at a time, to answer those together that share what they can."""
+"""Questions that are read at a time, so that those with common parts are answered together."""
 
 
 class ManyAnswer(SearchAnswer):
-    """The answer to one of many questions: its plans at once, and all else where it is read.
+    """The answer to one of many questions: two plans at once, and everything else when it is read.
 
-    The fastest plan (``found_fastest``) and the plan to take (``found_to_take``) are known, with step time and memory;
-    both are None where nothing fits. Their estimates (``fastest``, ``recommended``) are made when they are read.
-    Everything else, such as ties, counts of plans that fit and further plans, is read from a search of the question on
-    its own, which is made once. Each is what :func:`search` gives.
+    The fastest plan (``found_fastest``) and the recommended one (``found_to_take``) are known, with step time and
+    memory; both are None if nothing fits. Their estimates (``fastest``, ``recommended``) are made when they are read.
+    Everything else, such as ties, counts of plans that fit and further plans, comes from a separate search of the
+    question, which runs once. All values equal those of :func:`search`.
     """
 
     found_fastest: FoundPlan | None
@@ -47,7 +47,7 @@ class ManyAnswer(SearchAnswer):
 
     @classmethod
     def of_found(cls, found: AlikeAnswer, asked: _Asked) -> ManyAnswer:
-        """What is known of the answer to a question."""
+        """The answer with its two plans."""
         made = object.__new__(cls)
         known = {"question": asked.put.question, "num_plans_evaluated": found.num_plans, "num_plans_pruned": 0}
         nothing: dict[str, Any] = {"offers": (), "suggestions": (), "smallest": None}
@@ -57,7 +57,7 @@ class ManyAnswer(SearchAnswer):
 
     @cached_property
     def searched(self) -> SearchAnswer:
-        """A search of the question on its own."""
+        """A separate search of the question."""
         return self._asked.searched()
 
     @cached_property
@@ -69,20 +69,20 @@ class ManyAnswer(SearchAnswer):
 
     @cached_property
     def recommended(self) -> PlanAnswer | None:
-        """The plan to take, as ``search`` recommends it; None where nothing fits."""
+        """The plan that ``search`` recommends; None if nothing fits."""
         if self.found_to_take is None:
             return None
         return self.fastest if self.found_to_take == self.found_fastest else self._estimate(self.found_to_take)
 
     def _estimate(self, found: FoundPlan) -> PlanAnswer:
-        """A plan as the search answers it."""
+        """A plan in the form of a search's answer."""
         put, assumptions = self._asked.put, (*self._asked.assumptions, *self._not_searched)
         answer = estimate_plan(put.question, found.plan)
         told = replace(answer, assumptions=(*assumptions, *answer.assumptions))
         return PlanAnswer.of(told if put.stack is None else replace(told, framework=put.stack.label), put.question)
 
 
-def _read_later(name: str) -> cached_property[Any]:
+def _from_own_search(name: str) -> cached_property[Any]:
     """A field that is read from a search of the question."""
     later = cached_property(lambda answer: getattr(answer.searched, name))
     later.__set_name__(ManyAnswer, name)
@@ -91,11 +91,11 @@ def _read_later(name: str) -> cached_property[Any]:
 
 for _field in fields(SearchAnswer):
     if _field.name not in vars(ManyAnswer):
-        setattr(ManyAnswer, _field.name, _read_later(_field.name))
+        setattr(ManyAnswer, _field.name, _from_own_search(_field.name))
 
 
 class _Asked(NamedTuple):
-    """A question with what limits its plans."""
+    """A question with the restrictions of its plans."""
 
     put: PutQuestion
     choices: dict[str, Any]
@@ -104,11 +104,11 @@ class _Asked(NamedTuple):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What was assumed in putting it."""
+        """Assumptions made when it was read."""
         return self.put.restricted(self.choices).assumptions
 
     def searched(self) -> SearchAnswer:
-        """The answer of a search of its own."""
+        """The answer of a separate search."""
         how: dict[str, Any] = {"suggestions": False, "use_all": True} | vars(self.scope)
         found = search_question(self.put.question, top=self.top, **how)
         return SearchAnswer.of(found.assuming(self.assumptions))
@@ -124,18 +124,18 @@ def search_many(
     stop: Stop | None = None,
     stack: StackLike = USUAL,
 ) -> Iterator[ManyAnswer]:
-    """The answer to every question, in their order; the same as :func:`search` gives with ``use_all``.
+    """The answer to every question, in their order; the same as that of :func:`search` with ``use_all``.
 
     A question is a mapping of arguments of :func:`search`, such as ``{"model": "llama-3.1-70b", "cluster": "dgx-h100",
     "num_accelerators": 512, "global_batch_size": 512}``, or a :func:`question`, whose job stays as it is. Plans are
     those that a framework can run: that of the mapping, ``stack``, or the usual one of the accelerator; with
     ``stack=None`` no framework limits them.
 
-    Questions that differ in nothing but memory and rates of the accelerator and bandwidths and latencies of the network
-    are answered together, in a small part of the time of a search each; for that, up to 1,024 questions are read ahead.
-    An answer holds its fastest plan and the plan to take, and makes the rest when it is read (:class:`ManyAnswer`). It
-    names no changes where nothing fits (``SearchAnswer.suggestions`` stay empty). ``stop`` is asked between pieces of
-    work; raises ``SearchStopped`` where it says yes, all earlier answers given.
+    Questions that differ only in memory and rates of the accelerator and bandwidths and latencies of the network are
+    answered together, in a small part of the time of separate searches; for that, up to 1,024 questions are read ahead.
+    An answer holds its fastest and its recommended plan, and makes the rest when it is read (:class:`ManyAnswer`). It
+    suggests no changes if nothing fits (``SearchAnswer.suggestions`` stay empty). ``stop`` is called between pieces of
+    work; if it returns true, ``SearchStopped`` is raised after all earlier answers.
     """
     check_kind("questions", questions, Iterable, hint="a list of mappings or questions")
     check_top(top)
@@ -151,7 +151,7 @@ def search_many(
 
 
 def _read(source: Iterator[object], put: Callable[[object], _Asked]) -> tuple[list[_Asked], ShardplanError | None]:
-    """The next questions, up to one with which something is wrong, and what that is."""
+    """The next questions, up to the first one with an error, and that error."""
     found: list[_Asked] = []
     try:
         found.extend(put(each) for each in islice(source, MOST_AHEAD))
@@ -161,7 +161,7 @@ def _read(source: Iterator[object], put: Callable[[object], _Asked]) -> tuple[li
 
 
 def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]:
-    """The answers to some questions in their order; those of a group when the first of them is due."""
+    """The answers to some questions in their order; those of a group when its first one is due."""
     groups = in_groups([each.put.question for each in asked], [each.put.stack for each in asked])
     group_of = {number: group for group in groups for number in group}
     found: dict[int, AlikeAnswer] = {}
@@ -174,12 +174,12 @@ def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]
 
 
 def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int, known: KnownPipelines) -> _Asked:
-    put = under_fastest(_put(each, stack), **choices)
+    put = under_fastest(_question_and_stack(each, stack), **choices)
     return _Asked(put, choices, top, Scope.of(stack=put.stack, known=known, **choices))
 
 
-def _put(asked: object, stack: StackLike) -> PutQuestion:
-    """The question that is meant, and the framework that its plans are for. Raises InputError."""
+def _question_and_stack(asked: object, stack: StackLike) -> PutQuestion:
+    """The question and the framework of its plans. Raises InputError."""
     if isinstance(asked, Question):
         wanted = Wanted.of(asked.model, stated(asked.job))
         known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, wanted)

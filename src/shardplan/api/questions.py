@@ -1,4 +1,4 @@
-"""A question as people write it in Python: names, mappings or objects, and fields of the job as keywords."""
+"""Questions in Python: names, mappings or objects, and fields of the job as keywords."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from shardplan.planner.stopping import Stop
 
 __all__ = ["ClusterLike", "ModelLike", "ProfileLike", "StackLike", "cluster_of", "model_of"]
 PlanLike = Plan | Mapping[str, Any]
-"""Fields of a plan, or a plan. What is left out, or is at its default in a :class:`Plan` that no answer holds, is as
-usual in the framework."""
+"""Fields of a plan, or a plan. Missing fields, and fields at their default in a :class:`Plan` that is not from an
+answer, take the framework's default.
+"""
 
 
 class JobFields(TypedDict, total=False):
-    """Fields of :class:`Job` as keywords; those left out take the framework's default, or that of ``default_job``."""
+    """Fields of :class:`Job` as keywords; missing ones take the framework's default, or that of ``default_job``."""
 
     sequence_length: int | str
     global_batch_size: int
@@ -48,7 +49,7 @@ class JobFields(TypedDict, total=False):
 
 
 class SearchFields(JobFields, total=False):
-    """What every function that searches takes, as :func:`search` explains it, and fields of the job."""
+    """Arguments of every function that searches, as :func:`search` explains them, and fields of the job."""
 
     job: Job | Mapping[str, Any] | None
     fix: Given | None
@@ -61,14 +62,14 @@ class SearchFields(JobFields, total=False):
 
 
 def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: Any) -> PutQuestion:
-    """The question that the arguments of :func:`question` put. Raises InputError, which names the argument."""
+    """The question of the arguments of :func:`question`. Raises InputError, which names the argument."""
     return questions.ask({"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked})
 
 
 def put_search(
     model: ModelLike, cluster: ClusterLike, num_accelerators: int | str, asked: SearchFields
 ) -> tuple[PutQuestion, Searches]:
-    """The question, with all that was assumed for it and its search, and how it is searched. Raises InputError."""
+    """The question with all assumptions, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}
     stop = fields.pop("stop", None)
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
@@ -93,7 +94,7 @@ def question(
     stack: StackLike = USUAL,
     **fields: Unpack[JobFields],
 ) -> Question:
-    """A question for ``search_many``: everything about a training run but the plan. Raises InputError.
+    """A question for ``search_many``: everything about a training run except the plan. Raises InputError.
 
     Arguments are those of :func:`search`; the job has the defaults of the framework ``stack``.
     """
@@ -101,7 +102,7 @@ def question(
 
 
 def plan_of(plan: PlanLike) -> tuple[Plan, Collection[str]]:
-    """The plan that is meant, and which of its fields are given. Raises InputError."""
+    """The plan, and which of its fields are given. Raises InputError."""
     if isinstance(plan, Plan):
         return plan, stated(plan)
     if not isinstance(plan, Mapping):

@@ -1,4 +1,4 @@
-"""``shardplan.will_resume``: whether a checkpoint is loaded under another plan."""
+"""``shardplan.will_resume``: whether a checkpoint loads under another plan."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RunLike: TypeAlias = str | os.PathLike[str] | PlanAnswer | SearchAnswer | AuditA
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeAnswer(answer.Resume, AsPage):
-    """Whether a run can go on from the checkpoint of another: state by state, with reasons and sources."""
+    """Whether a run can resume from the checkpoint of another: state by state, with reasons and sources."""
 
     load: Load | None = None
-    """Bytes and time of the load; None where nothing is loaded or the size is not known."""
+    """Bytes and time of the load; None if nothing is loaded or the size is not known."""
 
     def document(self) -> AnswerDocument:
         """What ``shardplan resume`` prints (docs/output.md names every key of its record)."""
@@ -52,10 +52,10 @@ def will_resume(
 ) -> ResumeAnswer:
     """Whether ``new`` can load the checkpoint that ``old`` saved: ``will_resume("launch.sh", "launch-512.sh")``.
 
-    The record of the framework answers, and says its version, date and sources; what it does not say is unknown.
-    ``framework``: that of plans that name none. ``env`` and ``given`` are as for ``audit``; a key such as
-    ``new.NODES`` is for one of the two files. ``operations``: bandwidth of checkpoints. Raises ``InputError`` for a
-    file that is not read.
+    The answer comes from the record of the framework, with its version, date and sources; what it does not say is
+    unknown. ``framework`` is that of plans that name none. ``env`` and ``given`` are as for ``audit``; a key such as
+    ``new.NODES`` is for one of the two files. ``operations`` has the bandwidth of checkpoints. Raises ``InputError``
+    for a file that cannot be read.
     """
     stated = {key: str(value) for key, value in (given or {}).items()}
     shared = {

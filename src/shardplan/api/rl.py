@@ -36,7 +36,7 @@ from shardplan.rl.search import RlResult, search_rl
 
 
 class RlFields(SearchFields, total=False):
-    """What :func:`rl` takes besides: fields of an RL step, and what every function that searches takes."""
+    """Further arguments of :func:`rl`: fields of an RL step, and arguments of every function that searches."""
 
     prompt_tokens: int | str
     framework: str
@@ -62,10 +62,10 @@ class RlFields(SearchFields, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class RlDecisionAnswer(AsDocument):
-    """What a decision about an RL step says. Rows: sizes, changes, parameters or runs."""
+    """The answer to a decision about an RL step. Rows: sizes, changes, parameters or runs."""
 
     asked: AskedRl
-    """The step that was asked."""
+    """The step in question."""
     decision: RlDecision
     given: tuple[str, ...] = ()
 
@@ -76,16 +76,16 @@ class RlDecisionAnswer(AsDocument):
 
 @dataclass(frozen=True, kw_only=True)
 class AskedAgain:
-    """A question of an RL step, which can be asked again: on other sizes, after changes, and for a whole run."""
+    """The question of an RL step, which can be asked again: for other sizes, after changes, and for a whole run."""
 
     question: RlQuestion
-    """What was asked."""
+    """The original question."""
 
     def scale(
         self, sizes: Sequence[int], *, least_gain: float = LEAST_GAIN, progress: Progress | None = None
     ) -> RlDecisionAnswer:
-        """The step on several numbers of accelerators, and where more stop paying. Raises ``InputError``."""
-        return self._decided(at_sizes(self.question, sizes, least_gain=least_gain, progress=progress))
+        """The step on several numbers of accelerators, and from where more do not pay. Raises ``InputError``."""
+        return self._decision_answer(at_sizes(self.question, sizes, least_gain=least_gain, progress=progress))
 
     def whatif(
         self, changes: Mapping[str, Any] | Sequence[tuple[str, Any]], *, progress: Progress | None = None
@@ -95,11 +95,11 @@ class AskedAgain:
         Names are those of :func:`rl` and of values of the cluster. Raises ``InputError``.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
-        return self._decided(after_changes(self.question, pairs, progress=progress))
+        return self._decision_answer(after_changes(self.question, pairs, progress=progress))
 
     def sensitivity(self, *, factor: float = FACTOR, progress: Progress | None = None) -> RlDecisionAnswer:
-        """How the step follows hardware and answers, each divided and multiplied by ``factor``."""
-        return self._decided(elasticities(self.question, factor=factor, progress=progress))
+        """How the step depends on hardware and answers, each divided and multiplied by ``factor``."""
+        return self._decision_answer(elasticities(self.question, factor=factor, progress=progress))
 
     def budget(
         self,
@@ -110,20 +110,20 @@ class AskedAgain:
         money: float | None = None,
         progress: Progress | None = None,
     ) -> RlDecisionAnswer:
-        """The fewest accelerators on which ``steps`` are done within ``days``, or soonest for ``money``.
+        """The fewest accelerators that finish ``steps`` within ``days``, or the fastest run for ``money``.
 
         Raises ``InputError``.
         """
         limits = RlLimits(steps=steps, days=days, money=money)
         sizes = () if num_accelerators is None else (num_accelerators,)
-        return self._decided(run_within(self.question, limits, sizes, progress=progress))
+        return self._decision_answer(run_within(self.question, limits, sizes, progress=progress))
 
-    def _decided(self, decision: RlDecision) -> RlDecisionAnswer:
+    def _decision_answer(self, decision: RlDecision) -> RlDecisionAnswer:
         return RlDecisionAnswer(asked=self.question.put(), decision=decision)
 
 
 def load_rl(path: str | os.PathLike[str]) -> AskedAgain:
-    """The question of a file that :func:`rl` or ``shardplan rl ... --json`` wrote. Raises ``InputError``."""
+    """The question in a file that :func:`rl` or ``shardplan rl ... --json`` wrote. Raises ``InputError``."""
     return AskedAgain(question=read_rl_question(os.fspath(path)))
 
 
@@ -132,12 +132,12 @@ class RlAnswer(RlResult, AskedAgain, AsDocument):
     """The best plan of every placement: :class:`shardplan.rl.search.RlResult`. Rows: the placements."""
 
     given: tuple[str, ...] = ()
-    """What was set in place of usual values, and what is said of it."""
+    """Values that replace usual ones, and notes on them."""
     assumptions: tuple[str, ...] = ()
     observed: tuple[MeasuredPart, ...] = ()
-    """What was measured."""
+    """Measurements."""
     decisions: tuple[RlDecision, ...] = ()
-    """The answers to what else was asked."""
+    """The answers to the other questions."""
 
     def document(self) -> AnswerDocument:
         """What ``shardplan rl`` prints."""
@@ -172,7 +172,7 @@ def rl(
     answer can be asked again: ``answer.scale([16, 32])``, ``answer.budget(1000, days=2)``,
     ``answer.whatif({"samples": 16})``, ``answer.sensitivity()``.
 
-    Raises ``InputError`` for what is unknown or malformed, and for what no placement can run.
+    Raises ``InputError`` for unknown or malformed arguments, and if no placement can run.
     """
     known: dict[str, Any] = {**asked}
     step = {name: known.pop(name) for name in described(RlForm) if name in known}
@@ -190,9 +190,9 @@ def planned(
     sizes: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> RlAnswer:
-    """The answer to a question, whoever asks. Raises InputError.
+    """The answer to a question, for every caller. Raises InputError.
 
-    ``besides``: fields of ``RlDecisionForm``, which are decided too, on ``sizes`` where these are given; the plan is
+    ``besides``: fields of ``RlDecisionForm``, which are decided too, on ``sizes`` if these are given; the plan is
     then that of the largest.
     """
 
@@ -209,7 +209,7 @@ def planned(
     asked, after = question.put(), question
     for change in changes:
         after = after.changed(*change)
-        after.put()  # so that a wrong one is refused before the search
+        after.put()  # refuses wrong fields before the search
     found = search_rl(asked.task, asked.searches, between)
     decisions: list[RlDecision] = []
     known = {asked.task.question.num_accelerators: found}

@@ -1,4 +1,4 @@
-"""``shardplan.audit`` of a launch file of post-training: two pools, understood and priced."""
+"""``shardplan.audit`` for a launch file of reinforcement learning: two pools, read and priced."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shardplan.rl.observed import MeasuredPart, differences
 
 @dataclass(frozen=True, kw_only=True)
 class RlAuditAnswer(RlAudit, AsPage):
-    """The RL step that a launch file of post-training runs."""
+    """The RL step of a launch file."""
 
     observed: tuple[MeasuredPart, ...] = ()
-    """What was measured, next to what is predicted."""
+    """Measurements next to predictions."""
 
     def document(self, *, is_whole: bool = True) -> AnswerDocument:
-        """What the answer says."""
+        """The answer as a document."""
         return rl_launch_document(self, self.observed, is_whole=is_whole)
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ def audited_rl(
     observed: Sequence[str],
     keep: Sequence[str],
 ) -> RlAuditAnswer:
-    """The answer of :func:`shardplan.audit` for a file of post-training. Raises ``InputError``."""
+    """The answer of :func:`shardplan.audit` for a file of reinforcement learning. Raises ``InputError``."""
     if keep:
         raise InputError(
             f"--keep is {', '.join(keep)} for a launch file of {step.title}",

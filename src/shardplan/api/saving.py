@@ -1,4 +1,4 @@
-"""What answers have in common: they give themselves as mappings and data frames, and save themselves."""
+"""Common parts of answers: they convert to mappings and data frames, and save themselves."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ FRAMES: Final = ("polars", "pandas")
 
 
 class AsRecord:
-    """An answer as a mapping, and as a file of JSON."""
+    """An answer as a mapping, and as a JSON file."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """What ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
+        """The mapping that ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes the mapping as JSON, whole or not at all. Raises InputError.
+        """Writes the mapping as JSON, atomically. Raises InputError.
 
-        A file that is there is replaced only if it is of the same kind, or with ``overwrite``.
+        An existing file is replaced only if it is of the same kind, or with ``overwrite``.
         """
         where = Path(path)
         JsonTarget(str(where), "path", forced_by="overwrite=True", is_forced=overwrite).write(self.to_dict())
@@ -37,16 +37,16 @@ class AsRecord:
 
 
 class AsTable(AsRecord):
-    """An answer that has rows too."""
+    """An answer that also has rows."""
 
     @abstractmethod
     def to_rows(self) -> list[dict[str, Any]]:
         """Rows as mappings, with the unit in the name of a column."""
 
     def to_frame(self, library: str | None = None) -> Any:
-        """The rows as a data frame of ``polars`` or ``pandas``: of the first that is installed where not given.
+        """The rows as a data frame of ``polars`` or ``pandas``, by default of the first that is installed.
 
-        Raises InputError where none is.
+        Raises InputError if none is.
         """
         wanted = FRAMES if library is None else (library,)
         for name in wanted:
@@ -60,20 +60,20 @@ class AsTable(AsRecord):
 
 
 class AsPage(AsRecord):
-    """An answer that is a document: a notebook shows it as the terminal does, and its verdict is its text."""
+    """An answer that is a document: a notebook shows it like the terminal, and its verdict is its text."""
 
     def __init_subclass__(cls) -> None:
-        """Keeps the fields of a dataclass from being its text."""
+        """Keeps a dataclass from printing its fields."""
         super().__init_subclass__()
         if "__repr__" not in vars(cls):
             cls.__repr__ = AsPage.__repr__  # type: ignore[method-assign]  # as if the class had it
 
     @abstractmethod
     def document(self) -> AnswerDocument:
-        """What the answer says: verdict, parts with tables, figure."""
+        """The answer as a document: verdict, parts with tables, figure."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
+        """The mapping that ``--json`` of its command writes (docs/output.md names every key; units are in the keys)."""
         return document_record(self.document())
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""One door: the fields of a question, declared once, and the question that their values put, whoever brings them."""
+"""The one way to ask: the fields of a question, declared once, and the question made from them for every caller."""

@@ -1,7 +1,7 @@
-"""Forms: the fields with which a question is asked, each declared once.
+"""Forms: the fields of a question, each declared once.
 
 Flags and their help, bodies of the JSON API with their schema, fields of pages and columns of sweeps derive from them.
-Fields of records (``Job``, ``Plan``, ``Software``) are declared where the records are; a form says where they stand.
+Fields of records (``Job``, ``Plan``, ``Software``) are declared with the records; a form says where they appear.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _COUNT: Final[Mapping[str, Any]] = {"takes": "count", "least": 1, "most": MAX_NU
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """Single values of the cluster, replaced: see :class:`shardplan.inputs.readers.overrides.Overrides`."""
+    """Single values of the cluster to replace: see :class:`shardplan.inputs.readers.overrides.Overrides`."""
 
     intra_node_bandwidth: str | None = asked(
-        "Inside the innermost tier, per accelerator and direction: 450, 450GB/s.",
+        "Bandwidth inside the innermost tier, per accelerator and direction: 450, 450GB/s.",
         in_json=InJson("Inside the innermost tier, per accelerator."),
         in_form=("Bandwidth inside a node", "per accelerator: 450 GB/s"),
         quantity=("bandwidth", "bytes_per_s"),
         **_VALUE,
     )
     inter_node_bandwidth: str | None = asked(
-        "Around it; tiers further out keep their ratio: 25, 25GB/s, 200Gb/s.",
+        "Bandwidth of the first tier around a node: 25, 25GB/s, 200Gb/s. Tiers further out keep their ratio.",
         in_json=InJson("Around it; tiers further out keep their ratio."),
         in_form=("Bandwidth between nodes", "per accelerator: 50 GB/s, 400 Gb/s"),
         quantity=("bandwidth", "bytes_per_s"),
         **_VALUE,
     )
     intra_node_latency: str | None = asked(
-        "Of one hop inside the innermost tier: 1us.",
+        "Latency of one hop inside the innermost tier: 1us.",
         in_json=InJson("Of one hop inside the innermost tier."),
         in_form=("Latency inside a node", "1 us"),
         quantity=("time", "s"),
         **_VALUE,
     )
     inter_node_latency: str | None = asked(
-        "Of one hop around it: 5us.",
+        "Latency of one hop in the first tier around a node: 5us.",
         in_json=InJson("Of one hop around it."),
         in_form=("Latency between nodes", "5 us"),
         quantity=("time", "s"),
@@ -66,14 +66,14 @@ class Replaced:
         **_VALUE,
     )
     memory: str | None = asked(
-        "Of one accelerator: 141, 141GB, 80GiB.",
+        "Memory of one accelerator: 141, 141GB, 80GiB.",
         in_json=InJson("Of one accelerator."),
         in_form=("Memory of an accelerator", "80 GiB, 141 GB"),
         quantity=("bytes", "bytes"),
         **_VALUE,
     )
     memory_bandwidth: str | None = asked(
-        "Of its memory: 3350, 3.35TB/s.",
+        "Memory bandwidth of one accelerator: 3350, 3.35TB/s.",
         in_json=InJson("Of its memory."),
         in_form=("Memory bandwidth", "3.35 TB/s"),
         quantity=("bandwidth", "bytes_per_s"),
@@ -86,7 +86,7 @@ class Replaced:
         **_VALUE,
     )
     price: str | None = asked(
-        "Of one accelerator for an hour: 2.5 (USD). Default: a public quote, where one is known.",
+        "Price of an accelerator-hour: 2.5 (USD). Default: a public quote, if one is known.",
         takes="price",
         in_json=InJson("Of one accelerator for an hour. [USD]"),
         quantity=("price", "usd_per_hour"),
@@ -101,7 +101,7 @@ PlanFields = Annotated[Given, FieldsOf(Plan, "Plan")]
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionForm:
-    """Everything about a training run but the plan."""
+    """Everything about a training run except the plan."""
 
     model: str | None = asked(
         "Name (see `shardplan models`), path of a config.json or its folder, repository in the hub cache, or "
@@ -121,7 +121,7 @@ class QuestionForm:
         in_json=InJson("Name of a built-in cluster, or the `cluster` of a plan file."),
     )
     accelerator: str | None = asked(
-        "In place of the cluster's; alone: its usual one.",
+        "Accelerator that replaces the cluster's; alone, it stands for its usual cluster.",
         panel="Cluster",
         metavar="NAME|FILE",
         completes=(CATALOG, "list_accelerators"),
@@ -135,11 +135,10 @@ class QuestionForm:
         in_json=InJson(is_required=True),
         **_COUNT,
     )
-    nodes: str | None = asked("Number of nodes, in place of --gpus.", panel="Cluster", metavar="N", **_COUNT)
+    nodes: str | None = asked("Number of nodes, instead of --gpus.", panel="Cluster", metavar="N", **_COUNT)
     job: JobFields = field(default_factory=dict)
     software: list[str] | None = asked(
-        "A behaviour of the framework in place of its default: kernels=eager,cuda_graphs=none "
-        "(see `shardplan stacks --fields`).",
+        "Change a setting of the framework: kernels=eager,cuda_graphs=none (see `shardplan stacks --fields`).",
         panel="Job",
         is_rare=True,
         metavar="NAME=VALUE",
@@ -153,17 +152,17 @@ class QuestionForm:
         in_json=InJson("Training framework; any for none. Default: the accelerator's usual."),
     )
     profile: str | None = asked(
-        "Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
+        "Constants that replace those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         panel="Job",
         is_rare=True,
         metavar="FILE|GENERATION",
         completes=("inputs.profile", "generations"),
-        in_json=InJson("Generation whose constants are taken in place of the cluster's."),
+        in_json=InJson("Generation whose constants replace the cluster's."),
     )
 
     @property
     def reads(self) -> tuple[str | None, ...]:
-        """What may be files."""
+        """Paths that the question may read."""
         return self.model, self.cluster, self.accelerator, self.stack, self.profile
 
 
@@ -177,7 +176,7 @@ ProfileField = Annotated[str | None, FieldOf(QuestionForm, "profile")]
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceForm:
-    """The declared space of a search. Each can be repeated, or take several fields: tp=4,pp=2."""
+    """The declared space of a search. Each field can be repeated, or take several fields: tp=4,pp=2."""
 
     PANEL = "Search"
 
@@ -200,13 +199,13 @@ class SpaceForm:
         in_json=InJson('Values that are left out: {"sharding": "zero3"}.'),
     )
     without: list[str] | None = asked(
-        "Libraries that are not installed: deepep,hybridep. No plan may need them.", metavar="LIBRARIES", is_rare=True
+        "Search only plans without these libraries: deepep,hybridep.", metavar="LIBRARIES", is_rare=True
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchForm(SpaceForm):
-    """The space of the search, and what is listed of it."""
+    """The space of the search, and what the answer lists."""
 
     top: int | None = asked(
         "Number of plans to list. Default: 5, in JSON 10.",
@@ -222,14 +221,12 @@ class SearchForm(SpaceForm):
         in_json=InJson("Simulate this many of the best plans and rank them by that.", most=MOST_PLANS_IN_JSON),
     )
     prune: bool = switch(
-        "Leave out plans that a bound shows to be too slow for the answer. The answer is the same, in less "
-        "time; how many plans fit is no longer known.",
+        "Skip plans that a bound shows to be too slow. The answer is the same, in less time, but without the "
+        "number of plans that fit.",
         is_rare=True,
-        in_json=InJson("Leave out plans that a bound shows to be too slow for the answer, which stays the same."),
+        in_json=InJson("Skip plans that a bound shows to be too slow. The answer is the same."),
     )
-    use_all: bool = switch(
-        "Leave no accelerator idle, even where fewer of them take less time for the same batch.", is_rare=True
-    )
+    use_all: bool = switch("Leave no accelerator idle, even if fewer take less time for the same batch.", is_rare=True)
 
 
 HOW: Final = tuple(name for name in described(SearchForm) if name not in described(SpaceForm))

@@ -1,6 +1,6 @@
-"""What the names of a question mean: names of what is built in, paths of files, or the things themselves.
+"""The meaning of names in a question: built-in names, paths of files, or the objects themselves.
 
-Whoever may not read files (pages, requests) gets names alone: ``/etc/passwd`` is an unknown name there.
+Callers that may not read files (pages, requests) get names only: ``/etc/passwd`` is an unknown name there.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ClusterLike = Cluster | str | os.PathLike[str]
 ProfileLike = Profile | str | os.PathLike[str]
 """A profile, the name of a generation or the path of a file."""
 StackLike = Stack | str | None
-"""A framework by name, ``usual`` for that of the accelerator; None limits plans by none."""
+"""Name of a framework, ``usual`` for that of the accelerator, or None for no framework."""
 
 
 def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
-    """The model that is meant; whoever reads files has that of a hub repository fetched. Raises InputError."""
+    """The model of a question; callers that read files may have a hub repository fetched. Raises InputError."""
     if isinstance(model, ModelConfig):
         return model
     if isinstance(model, str) and not reads_files:
@@ -51,7 +51,7 @@ def model_of(model: ModelLike, *, reads_files: bool = True) -> ModelConfig:
 
 
 def _fetched(model: str | os.PathLike[str] | Mapping[str, Any]) -> ModelConfig:
-    """The model; its ``config.json`` is fetched from the hub where it is of a repository that is nowhere here."""
+    """The model; its ``config.json`` is fetched from the hub if it is of a repository that is not local."""
     from shardplan.inputs.readers.hub import NotFetchedError, fetch
 
     try:
@@ -62,9 +62,9 @@ def _fetched(model: str | os.PathLike[str] | Mapping[str, Any]) -> ModelConfig:
 
 
 def companions_of_job(given: object, *, reads_files: bool = True) -> tuple[object, GivenModels]:
-    """``companion`` of a job as a text, and the models in it that are no built-in ones, by what the text calls them.
+    """``companion`` of a job as a text, and its models that are not built in, by their names in the text.
 
-    What is neither a text nor a mapping of roles to models is left for the job to refuse. Raises InputError.
+    Anything that is neither a text nor a mapping of roles to models is left for the job to refuse. Raises InputError.
     """
     models: dict[str, ModelConfig] = {}
     if isinstance(given, Mapping):
@@ -85,9 +85,9 @@ def cluster_of(
     *,
     reads_files: bool = True,
 ) -> Cluster:
-    """The cluster that is meant, with single values replaced; a mapping is the record of one, as in plan files.
+    """The cluster of a question, with single values replaced; a mapping is a cluster record, as in plan files.
 
-    ``accelerator`` alone: its usual cluster; with a cluster by name: in that one's network. Raises InputError.
+    ``accelerator`` alone stands for its usual cluster; with a named cluster, for that one's network. Raises InputError.
     """
     replaced: Overrides = overrides or {}
     if not reads_files:
@@ -119,7 +119,7 @@ def cluster_of(
 
 
 def profile_of(profile: ProfileLike | None, *, reads_files: bool = True) -> Profile | None:
-    """The constants that are meant; None for those of the accelerator's own generation. Raises InputError."""
+    """The constants of a question; None for those of the accelerator's own generation. Raises InputError."""
     return None if profile is None else profile_named(profile, reads_files=reads_files)
 
 
@@ -146,7 +146,7 @@ def _exists(name: str) -> bool:
 
 
 def stack_of(stack: StackLike, *, reads_files: bool = True) -> StackLike:
-    """The framework that is meant, ``usual``, or None for none. Raises InputError for ``all``, and for other kinds."""
+    """The framework of a question, ``usual``, or None for none. Raises InputError for ``all``, and for other types."""
     if not isinstance(stack, Stack | str | None):
         raise wrong("stack", stack, "the name of a framework, a Stack or None", '"megatron-lm"')
     word = stack.lower() if isinstance(stack, str) else ""
@@ -162,7 +162,7 @@ def stack_of(stack: StackLike, *, reads_files: bool = True) -> StackLike:
 
 
 def wrong(name: str, value: object, rule: str, example: str) -> InputError:
-    """What to say of an argument of another kind than what a question takes."""
+    """The error for an argument of another type than a question takes."""
     return InputError(
         f"{name} is {shown(value)}; it must be {rule}", rule=f"{name} is {rule}", hint=f"write {name}={example}"
     )

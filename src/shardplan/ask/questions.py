@@ -1,4 +1,4 @@
-"""From a record of what is asked to a question: the same defaults, names, units and errors, whoever asks.
+"""From a record of values to a question: the same defaults, names, units and errors for every caller.
 
 A record holds values by field: ``model``, ``cluster``, ``accelerator``, ``overrides``, ``num_accelerators``, ``nodes``,
 ``stack``, ``profile``, the fields of a job and its ``software``, or ``job`` with these; and what limits a search:
@@ -45,41 +45,41 @@ OWN: Final = (
 
 
 def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
-    """The question that the record puts. Raises InputError, which names the field.
+    """The question of a record. Raises InputError, which names the field.
 
-    ``reads_files``: whether what is no built-in name may be the path of a file.
+    ``reads_files``: whether a name that is not built in may be the path of a file.
     """
-    put, of_size, warnings = _put(record, reads_files=reads_files)
+    put, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
     return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
 def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PutQuestion:
-    """The question of a search, under the framework that is fastest where the usual one has not what is wanted."""
+    """The question of a search, with the fastest framework that can run it if the usual one cannot."""
     from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
 
-    put, of_size, warnings = _put(record, reads_files=reads_files)
+    put, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
     put = under_fastest(put, **choices_in(record), stop=stop)
     return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
-def _put(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, ...], tuple[str, ...]]:
-    """The question with the defaults of its framework; what there is to say of its size; what an answer says first."""
+def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, ...], tuple[str, ...]]:
+    """The question with the defaults of its framework; notes on its size; and what the answer says first."""
     _check_all_given(record)
     model = model_of(record["model"], reads_files=reads_files)
-    cluster = _cluster_in(record, reads_files=reads_files)
+    cluster = _cluster_from(record, reads_files=reads_files)
     count, of_size = world_of(cluster, record.get("num_accelerators"), record.get("nodes"))
     stack = stack_of(record.get("stack", USUAL), reads_files=reads_files)
-    fields, job, software = _job_in(record)
+    fields, job, software = _job_from(record)
     _check_trains_adapters(fields, job)
-    fields, companions = _companions_in(fields, job, reads_files=reads_files)
+    fields, companions = _companions_from(fields, job, reads_files=reads_files)
     profile = profile_of(record.get("profile"), reads_files=reads_files)
     how: Any = {"job": job, "software": software, "stack": stack, "profile": profile, "companions": companions}
     put = put_question(model, cluster, count, fields, **how)
-    return put, of_size, (*_said_of(profile, cluster), *_doubts(cluster, count))
+    return put, of_size, (*_notes_on_profile(profile, cluster), *_doubtful_input(cluster, count))
 
 
 def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
-    """The answer of a search, with all that was assumed; ``how``: as :func:`search_question` takes it."""
+    """The answer of a search, with all assumptions; ``how`` are arguments of :func:`search_question`."""
     from shardplan.planner.search import search_question
 
     choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
@@ -90,32 +90,32 @@ def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = No
 def estimated(
     record: Record, plan: Plan, given: Collection[str], *, reads_files: bool = True
 ) -> tuple[Question, Estimate]:
-    """The question, and what a plan of which these fields are given takes, with all that was assumed."""
+    """The question, and the estimate of a plan with these given fields, with all assumptions."""
     put = ask(record, reads_files=reads_files)
     found = estimate_written(put.question, plan, put.stack, given)
     return put.question, replace(found, assumptions=(*put.assumptions, *found.assumptions))
 
 
 def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PutQuestion:
-    """A question of a plan file with what the record gives in place of what it has. Raises InputError.
+    """A question of a plan file with values of the record replacing its own. Raises InputError.
 
-    ``framework``: the one that the file's plan is for. Its plan and job are the file's, unless a stack is named anew.
+    ``framework`` is the one that the file's plan is for. Plan and job are the file's, unless a new stack is named.
     ``is_outdated``: whether the file has constants of another version of shardplan.
     """
     stack = stack_of(record.get("stack", USUAL))
     hardware = before.cluster
     if record.get("cluster") is not None or record.get("accelerator") is not None:
-        hardware = _cluster_in(record)
+        hardware = _cluster_from(record)
     elif record.get("overrides"):
         hardware = override(hardware, record["overrides"])
     count, of_size = world_of(hardware, record.get("num_accelerators"), record.get("nodes"))
-    fields, _, software = _job_in(record)
-    fields, companions = _companions_in(fields, None)
+    fields, _, software = _job_from(record)
+    fields, companions = _companions_from(fields, None)
     fields = in_full(fields, before.job)
     named = stack_for(stack, hardware.accelerator.vendor) if "stack" in record else None
     job, of_stack = job_in_stack(replace(before.job, **fields), named, fields, software)
     profile = profile_of(record.get("profile"))
-    of_profile = _said_of(profile, hardware)
+    of_profile = _notes_on_profile(profile, hardware)
     if profile is None:
         profile, of_profile = _profile_of_file(before, hardware)
     changed = replace(
@@ -131,7 +131,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
     outdated = (other,) if is_outdated and profile is None else ()
     known = named if "stack" in record else stack_of_label(framework)
     assumed = (*of_size, *outdated, *of_stack, *of_profile)
-    doubts = _doubts(hardware, changed.num_accelerators) if record else ()
+    doubts = _doubtful_input(hardware, changed.num_accelerators) if record else ()
     return PutQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
 
 
@@ -154,7 +154,7 @@ def choices_in(record: Record) -> dict[str, Any]:
 
 
 def known_fields(given: Mapping[str, Any], record: type[Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields, all of which the record has. Raises InputError."""
+    """The fields, after checking that the record has all of them. Raises InputError."""
     names = (*described(record), *also)
     for name in given:
         if name not in names:
@@ -163,7 +163,7 @@ def known_fields(given: Mapping[str, Any], record: type[Any], what: str, also: t
 
 
 def _check_all_given(record: Record) -> None:
-    """All that a question needs; what is missing is named at once. Raises InputError."""
+    """Checks that a question is complete; all missing values are named at once. Raises InputError."""
     needed = (
         ("a model", ("model",), "MODEL: a name (see `shardplan models`) or the path of a config.json"),
         (
@@ -182,13 +182,13 @@ def _check_all_given(record: Record) -> None:
         )
 
 
-def _cluster_in(record: Record, *, reads_files: bool = True) -> Cluster:
+def _cluster_from(record: Record, *, reads_files: bool = True) -> Cluster:
     given = record.get("cluster"), record.get("accelerator"), record.get("overrides")
     return cluster_of(*given, reads_files=reads_files)
 
 
 def world_of(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tuple[str, ...]]:
-    """The number of accelerators, where it is given, and how it follows from that of nodes. Raises InputError."""
+    """The number of accelerators, if given, and how it follows from the number of nodes. Raises InputError."""
     size = cluster.accelerators_per_node
     if isinstance(count, str):
         count = size_of(count, cluster)
@@ -207,7 +207,7 @@ def world_of(cluster: Cluster, count: Any, nodes: int | None) -> tuple[Any, tupl
 
 
 def size_of(text: str, cluster: Cluster) -> int:
-    """The number of accelerators as it is typed: 64, or 8x8 for 8 nodes of 8. Raises InputError."""
+    """The number of accelerators in a text: 64, or 8x8 for 8 nodes of 8. Raises InputError."""
     found, size = grid(text), cluster.accelerators_per_node
     if found is None:
         return _count(text, "--gpus")
@@ -222,7 +222,7 @@ def size_of(text: str, cluster: Cluster) -> int:
 
 
 def _check_trains_adapters(fields: Mapping[str, Any], job: Job | None) -> None:
-    """Refuses adapters other than the usual ones where none are trained. Raises InputError."""
+    """Refuses settings of adapters if none are trained. Raises InputError."""
     train = fields.get("train", "full" if job is None else job.train)
     for name in ("lora_rank", "lora_targets"):
         field = described(Job)[name]
@@ -234,8 +234,8 @@ def _check_trains_adapters(fields: Mapping[str, Any], job: Job | None) -> None:
             )
 
 
-def _doubts(cluster: Cluster, count: object) -> tuple[str, ...]:
-    """What an answer questions first: a bandwidth whose unit may be another, a node that is partly empty."""
+def _doubtful_input(cluster: Cluster, count: object) -> tuple[str, ...]:
+    """Questionable input that an answer mentions first: a bandwidth with a doubtful unit, a partly empty node."""
     size, doubts = cluster.accelerators_per_node, doubts_of(cluster)
     if type(count) is not int or count < 1 or count % size == 0:
         return doubts
@@ -245,8 +245,8 @@ def _doubts(cluster: Cluster, count: object) -> tuple[str, ...]:
     )
 
 
-def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]:
-    """Fields of the job that are given, the job that they replace values of, and the software. Raises InputError."""
+def _job_from(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]:
+    """Given fields of the job, the job whose values they replace, and the software. Raises InputError."""
     job = record.get("job")
     if not isinstance(job, Job | Mapping | None):
         raise wrong("job", job, "a mapping of its fields, or a Job", '{"global_batch_size": 512}')
@@ -261,17 +261,17 @@ def _job_in(record: Record) -> tuple[dict[str, Any], Job | None, dict[str, Any]]
     return in_our_words(Job, fields), job, known_fields(stated, Software, "field of software")
 
 
-def _companions_in(
+def _companions_from(
     fields: dict[str, Any], job: Job | None, *, reads_files: bool = True
 ) -> tuple[dict[str, Any], GivenModels]:
-    """Fields of the job, companions as text, and the models of these that are no built-in ones. Raises InputError."""
+    """Fields of the job, with companions as text, and the models of these that are not built in. Raises InputError."""
     stated = fields.get("companion", NONE if job is None else job.companion)
     text, models = companions_of_job(stated, reads_files=reads_files)
     return {**fields, "companion": text} if "companion" in fields else fields, models
 
 
-def _said_of(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:
-    """What there is to say about constants in place of those of the accelerator's generation."""
+def _notes_on_profile(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:
+    """Notes on constants that replace those of the accelerator's generation."""
     if profile is None:
         return ()
     ours, theirs = profile.generation, cluster.accelerator.generation
@@ -280,7 +280,7 @@ def _said_of(profile: Profile | None, cluster: Cluster) -> tuple[str, ...]:
 
 
 def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None, tuple[str, ...]]:
-    """The constants that a plan file was made with, which hold for parts of their generation."""
+    """The constants with which a plan file was made; they hold for accelerators of their generation."""
     given, part = before.given_profile, cluster.accelerator
     if given is None:
         return None, ()
@@ -290,11 +290,11 @@ def _profile_of_file(before: Question, cluster: Cluster) -> tuple[Profile | None
 
 
 def record_of(form: QuestionForm, space: SpaceForm | None = None) -> dict[str, Any]:
-    """The record that the texts of a form give. Raises InputError, which names the flag of the field."""
+    """The record of a form's texts. Raises InputError, which names the flag of the field."""
     named = {name: getattr(form, name) for name in ("model", "cluster", "accelerator", "stack", "profile")}
     record = {name: value for name, value in named.items() if value is not None}
     if form.num_accelerators is not None:
-        is_grid = grid(form.num_accelerators) is not None  # of nodes whose size the cluster tells
+        is_grid = grid(form.num_accelerators) is not None  # a grid of nodes, whose size the cluster knows
         record["num_accelerators"] = form.num_accelerators if is_grid else _count(form.num_accelerators, "--gpus")
     if form.nodes is not None:
         record["nodes"] = _count(form.nodes, "--nodes")
@@ -310,7 +310,7 @@ def _count(text: str, flag: str) -> int:
 
 
 def overrides_of(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Values of the cluster that are replaced; quantities stay texts with their units. Raises InputError."""
+    """Values of the cluster to replace; quantities stay texts with their units. Raises InputError."""
     values = values_of(Replaced, texts)
     if "peak_flops" in values:
         values["peak_flops"] = named_once("--peak-flops", values["peak_flops"].split(","))
@@ -318,22 +318,22 @@ def overrides_of(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def software_of(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Behaviour of the framework by field from ``--software``; switches are read. Raises InputError."""
+    """Settings of the framework by field from ``--software``; switches are parsed. Raises InputError."""
     pairs = [pair for text in texts or () for pair in text.split(",")]
     return dict(assigned(Software, name, text) for name, text in named_once("--software", pairs).items())
 
 
 def space_of(space: SpaceForm) -> dict[str, Any]:
-    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field, and what ``--without`` names. Raises InputError."""
+    """Values of ``--fix``, ``--limit`` and ``--exclude`` by field, and the libraries of ``--without``."""
     found: dict[str, Any] = {name: choices(f"--{name}", getattr(space, name)) for name in CHOICES}
     missing = tuple(name for text in space.without or () for name in text.split(","))
     return found | ({"without": missing} if missing else {})
 
 
 def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
-    """Values by field from ``field=value[,value...]``, of several fields if need be (``tp=4,pp=2``).
+    """Values by field from ``field=value[,value...]``, possibly several fields (``tp=4,pp=2``).
 
-    One field is fixed to one value, so that the commas of ``--fix recompute=layernorm,activation`` join a set and
+    One field is fixed to one value, so the commas of ``--fix recompute=layernorm,activation`` join a set and
     those of ``stage_layers=3,4`` a list. The search checks fields and values. Raises InputError.
     """
     found: dict[str, tuple[str, ...]] = {}
@@ -351,7 +351,7 @@ def choices(flag: str, texts: Sequence[str] | None) -> dict[str, tuple[str, ...]
 
 
 def _each_field(text: str) -> list[str]:
-    """``tp=4,pp=2`` as its two fields; a part without ``=`` goes on with the values of the field before."""
+    """``tp=4,pp=2`` as its two fields; a part without ``=`` continues the values of the field before."""
     parts: list[str] = []
     for part in text.split(","):
         if "=" in part or not parts:

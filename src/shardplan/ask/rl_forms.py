@@ -1,4 +1,4 @@
-"""The fields of an RL step: what is generated, how the pools share accelerators, and what a step computes besides."""
+"""The fields of an RL step: what is generated, how the pools share accelerators, and what a step also computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNT: Final[dict[str, Any]] = {"least": 1, "most": MOST_PROMPTS, "metavar": "N
 
 @dataclass(frozen=True, kw_only=True)
 class RlForm:
-    """An RL step beside the question of its trainer."""
+    """An RL step, in addition to the question of its trainer."""
 
     PANEL = "RL step"
 
@@ -63,7 +63,7 @@ class RlForm:
         least=1, most=2**24, is_length=True, metavar="N",
     )  # fmt: skip
     placement: str | None = asked(
-        "Which are compared: colocated, partial, in-turns, one-step-off, async. Default: all that the framework runs.",
+        "Placements to compare: colocated, partial, in-turns, one-step-off, async. Default: all.",
         metavar="NAMES",
     )
     staleness: int | None = asked(
@@ -84,7 +84,7 @@ class RlForm:
     rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
     cache_precision: str | None = asked("Format of its cache: bf16, fp8. Default: bf16.", metavar="FORMAT")
     speculative: str | None = asked(
-        "Speculative decoding: mtp with layers of the model, eagle with a draft layer beside it; mtp:2 for two drafted "
+        "Speculative decoding: mtp with layers of the model, eagle with an extra draft layer; mtp:2 for two drafted "
         "tokens. Default: none.",
         metavar="mtp[:N]",
     )
@@ -95,10 +95,10 @@ class RlForm:
         metavar="METHOD",
     )
     observed: list[str] | None = asked(
-        'What was measured, to say which part is off: "step 171s", "generation 95s". Can be repeated.',
+        'Measurement, to find the part that is off: "step 171s", "generation 95s". Can be repeated.',
         metavar="TEXT",
         takes="names",
-        in_json=InJson("What was measured, to say which part is off: step 171s.", default=[]),
+        in_json=InJson("Measurement, to find the part that is off: step 171s.", default=[]),
     )
 
 
@@ -109,7 +109,7 @@ class RlRunForm:
     PANEL = "Budget: the others are worked out"
 
     steps: int | None = asked(
-        "RL steps of the run, where the question is the answer of `shardplan rl`.",
+        "RL steps of the run, if MODEL is the answer of `shardplan rl`.",
         least=1,
         most=10**9,
         metavar="N",
@@ -119,7 +119,7 @@ class RlRunForm:
 
 @dataclass(frozen=True, kw_only=True)
 class RlDecisionForm(RlRunForm):
-    """What a page or a request asks of an RL step besides, which commands ask of the answer of ``shardplan rl``."""
+    """What a page or a request also asks about an RL step; commands ask it about the answer of ``shardplan rl``."""
 
     days: float | None = asked("The run is to be done in this many days.", least=0, most=1e6, metavar="DAYS")
     change: list[str] | None = asked(

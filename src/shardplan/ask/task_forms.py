@@ -1,4 +1,4 @@
-"""Forms of what asks more than one search: decisions, one step, launch files."""
+"""Forms of commands other than a single search: decisions, one step, launch files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_REPLICAS: Final = 4096
 MOST_REPLICAS_IN_JSON: Final = 64
 _MODEL: Final = partial(
     asked,
-    "Model, where the file does not have its dimensions: name or path.",
+    "Model, if the file does not have its dimensions: name or path.",
     metavar="NAME|FILE",
     takes="name or content",
-    in_json=InJson("Model, where the file does not have it."),
+    in_json=InJson("Model, if the file does not have it."),
 )
 _CLUSTER: Final = partial(
     asked,
@@ -59,7 +59,7 @@ class ScaleForm:
     PANEL = "Search"
 
     least_gain: float | None = asked(
-        "What an added accelerator must bring to pay, relative to one at the smallest size. Default: 0.5.",
+        "Least gain of an added accelerator that pays, relative to one at the smallest size. Default: 0.5.",
         least=0,
         most=1,
         metavar="SHARE",
@@ -73,31 +73,29 @@ class SensitivityForm:
     PANEL = "Search"
 
     factor: float | None = asked(
-        "Every parameter is divided and multiplied by this. Default: 1.25.", least=1, most=10, metavar="FACTOR"
+        "Factor by which parameters are divided and multiplied. Default: 1.25.", least=1, most=10, metavar="FACTOR"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitForm:
-    """What is sought."""
+    """What is maximised or minimised."""
 
     PANEL = "Search"
 
-    largest: str | None = asked(
-        "What to make as large as fits: sequence_length, micro_batch_size or layers.", metavar="NAME"
-    )
-    smallest: str | None = asked("What is to be as small as it fits: gpus.", metavar="NAME")
+    largest: str | None = asked("What to maximise: sequence_length, micro_batch_size or layers.", metavar="NAME")
+    smallest: str | None = asked("What to minimise: gpus.", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfForm:
-    """What is changed."""
+    """The changes."""
 
     PANEL = "Change"
 
     change: list[str] | None = asked(
         "A value of the cluster or the job, as its flag takes it: inter_node_bandwidth=100, memory=141GB, "
-        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200; or a multiple of what it is: gpus=2x, "
+        "peak_flops.bf16=2000, precision=fp8, gpus=1024, cluster=dgx-b200; or a relative change: gpus=2x, "
         "inter_node_bandwidth=+50%. Can be repeated.",
         metavar="NAME=VALUE",
     )
@@ -105,7 +103,7 @@ class WhatIfForm:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetForm:
-    """Where a run takes place, and what it may take."""
+    """The cluster and the limits of a run."""
 
     PANEL = "Budget: the others are worked out"
 
@@ -119,13 +117,13 @@ class BudgetForm:
         in_json=InJson("Clusters, side by side.", is_required=True),
     )
     days: float | None = asked(
-        "The run takes at most this many days.",
+        "Most days of the run.",
         least=0,
         most=LARGEST,
         in_json=InJson("At most this many days.", most=1e6),
     )
     num_accelerators: str | None = asked(
-        "It uses exactly this many accelerators, 64 or 8x8; `shardplan pareto` compares sizes.",
+        "Number of accelerators of the run, 64 or 8x8; `shardplan pareto` compares sizes.",
         flags=("--gpus",),
         metavar="N",
         takes="count",
@@ -133,11 +131,9 @@ class BudgetForm:
         most=MAX_NUM_ACCELERATORS,
         in_json=InJson("It uses exactly this many accelerators."),
     )
-    money: str | None = asked(
-        "It costs this at most: 50M.", metavar="N", takes="amount", in_json=InJson("At most this cost.")
-    )
+    money: str | None = asked("Most money: 50M.", metavar="N", takes="amount", in_json=InJson("At most this cost."))
     energy: str | None = asked(
-        "It takes this at most: 20GWh; bare in kWh.",
+        "Most energy: 20GWh; a bare number is in kWh.",
         metavar="VALUE",
         takes="amount",
         in_json=InJson("At most this energy. In kWh."),
@@ -155,16 +151,16 @@ class BudgetForm:
 
 @dataclass(frozen=True, kw_only=True)
 class StepForm:
-    """What is simulated in place of the plan's own step, and what disturbs it."""
+    """The step to simulate instead of the plan's own, and its disturbances."""
 
-    times: Path | None = asked("Simulate a case with times of its own, not a plan.", metavar="FILE")
+    times: Path | None = asked("Simulate a case with its own times, instead of a plan.", metavar="FILE")
     pick: PickField = None
     schedule: str | None = asked(
-        "Schedule in place of the plan's: a name that `shardplan schedules` lists, a PyTorch schedule file, or all.",
+        "Schedule that replaces the plan's: a name that `shardplan schedules` lists, a PyTorch schedule file, or all.",
         metavar="NAME|FILE.csv",
-        in_json=InJson("Pipeline schedule in place of the plan's."),
+        in_json=InJson("Pipeline schedule that replaces the plan's."),
     )
-    stages: Path | None = asked("Measured times of the stages in place of the estimate's, as CSV.", metavar="FILE")
+    stages: Path | None = asked("Measured times of the stages that replace the estimate's, as CSV.", metavar="FILE")
     jitter: float = asked(
         "Relative spread of the time of every pass, such as 0.02.",
         default=0,
@@ -191,7 +187,7 @@ class StepForm:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateForm:
-    """What is simulated beside the step of one replica."""
+    """Simulation of more than the step of one replica."""
 
     slow_replica: list[str] | None = asked(
         "Data-parallel replica, from 0, whose passes take FACTOR times as long; the others wait for it.",
@@ -207,13 +203,13 @@ class SimulateForm:
         in_json=InJson("Data-parallel replicas.", most=MOST_REPLICAS_IN_JSON),
     )
     expert_imbalance: str | None = asked(
-        "Tokens of the most loaded rank of experts relative to the mean, in place of the job's: 1.3.", metavar="RATIO"
+        "Tokens of the most loaded expert-parallel rank relative to the mean: 1.3. Default: the job's.", metavar="RATIO"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedForm:
-    """What was measured of a plan."""
+    """Measurements of a plan."""
 
     PANEL = "Measurement"
 
@@ -222,25 +218,25 @@ class ObservedForm:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchForm:
-    """What a launch file does not say."""
+    """Values that a launch file leaves open."""
 
     PANEL = "Question"
 
     model: str | None = _MODEL()
     cluster: str | None = _CLUSTER()
     num_accelerators: int | None = asked(
-        "Number of accelerators, where the file does not state it.",
+        "Number of accelerators, if the file does not state it.",
         flags=("--gpus", "--num-accelerators"),
         least=1,
         most=MAX_NUM_ACCELERATORS,
-        in_json=InJson("Number of accelerators, where the file does not say."),
+        in_json=InJson("Number of accelerators, if the file does not say."),
     )
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()
     entry: str | None = asked("Function of a configuration in Python.", metavar="NAME")
     observed: list[str] | None = _OBSERVED()
     keep: str | None = asked(
-        "Fields of the plan that improvements leave as they are: tp,pp.",
+        "Fields of the plan that improvements do not change: tp,pp.",
         metavar="FIELDS",
         takes="names",
         in_json=InJson("Fields of the plan that stay as they are.", default=[]),
@@ -249,7 +245,7 @@ class LaunchForm:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeForm:
-    """What two launch files or plan files do not say."""
+    """Values that two launch files or plan files leave open."""
 
     PANEL = "Question"
 
@@ -261,5 +257,5 @@ class ResumeForm:
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()
     checkpoint_bandwidth: float | None = asked(
-        "Reading of checkpoints, per accelerator: 0.15GB/s.", unit="bytes/s", metavar="VALUE"
+        "Bandwidth for reading checkpoints, per accelerator: 0.15GB/s.", unit="bytes/s", metavar="VALUE"
     )

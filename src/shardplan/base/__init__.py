@@ -1,1 +1,1 @@
-"""Files that answers are written to."""
+"""What every package uses: errors, units, fields, records, files and arrays. It imports no other package."""

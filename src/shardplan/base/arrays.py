@@ -1,7 +1,7 @@
-"""Numbers that are either one plan's or an array over plans: the formulas do not care which.
+"""Numbers that belong to one plan or are arrays over plans: the formulas work for both.
 
 A batch of plans keeps each of its fields along an axis of its own, so an expression costs only as much as the
-product of the axes that it names; NumPy's broadcasting does the rest.
+product of the axes that it uses; NumPy's broadcasting does the rest.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from shardplan.base.fields import given_fields, made
 
 Numbers: TypeAlias = float | NDArray[Any]
-"""A number, or an array with one element per plan (or per distinct value of what a formula names)."""
+"""A number, or an array with one element per plan (or per distinct value of the inputs of a formula)."""
 
 Flags: TypeAlias = bool | NDArray[Any]
-"""A yes or no, or an array of them."""
+"""A truth value, or an array of them."""
 
 Record = TypeVar("Record")
 
 
 def all_hold(conditions: Iterable[Flags]) -> Flags:
-    """Whether every condition holds, plan by plan; true where there is none."""
+    """Whether every condition holds, plan by plan; true if there are none."""
     held: Flags = True
     for condition in conditions:
         if condition is not True:
@@ -60,7 +60,7 @@ def share(part: Numbers, whole: Numbers) -> Numbers:
 def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
     r"""Maximum of two times that delay each other a little when they are close, :math:`(a^6 + b^6)^{1/6}`.
 
-    Of no time it is none.
+    The maximum of no times is zero.
     """
     larger = np.maximum(first, second)
     ratio = np.minimum(first, second) / np.maximum(larger, 1e-30)
@@ -70,14 +70,14 @@ def smooth_maximum(first: Numbers, second: Numbers) -> Numbers:
 
 
 def where(condition: Flags, yes: Numbers, no: Numbers) -> Numbers:
-    """``yes`` where a condition holds, ``no`` elsewhere; a condition that is one yes or no costs nothing."""
+    """``yes`` where a condition holds, ``no`` elsewhere; a single truth value costs nothing."""
     if isinstance(condition, (bool, np.bool_)):
         return yes if condition else no
     return np.where(condition, yes, no)
 
 
 def one_number(values: Numbers) -> Numbers:
-    """The one number that all values are; the values where they differ."""
+    """The one number that all values equal, or the values if they differ."""
     array = np.asarray(values)
     if not array.size or (first := array.item(0)) != array.item(-1):  # most that differ, seen at their ends
         return values
@@ -97,7 +97,7 @@ def first_number(value: Numbers) -> float:
 
 
 def is_number(value: Numbers, number: float) -> bool:
-    """Whether a value is this one number, rather than an array, so that what it is part of can be skipped."""
+    """Whether a value is this one number, rather than an array, so that its part of a formula can be skipped."""
     return not isinstance(value, np.ndarray) and value == number
 
 
@@ -124,7 +124,7 @@ def without_zeros(record: Record) -> Record:
 
 
 def column(values: Sequence[Any]) -> Any:
-    """Values as an array; the one value that all are, if so. Of mappings a column for every key."""
+    """Values as an array, or as one number if all are equal. For mappings, a column for every key."""
     first = values[0]
     if isinstance(first, dict):
         return {key: column([each[key] for each in values]) for key in first}
@@ -132,7 +132,7 @@ def column(values: Sequence[Any]) -> Any:
 
 
 def first_axis(values: Sequence[Numbers], num_axes: int) -> Numbers:
-    """Values along a first axis, with ``num_axes`` more behind it; one number where all are equal."""
+    """Values along a first axis, followed by ``num_axes`` others; one number if all are equal."""
     if len(set(values)) == 1:
         return values[0]
     return np.asarray(values, dtype=np.float64).reshape(-1, *[1] * num_axes)
@@ -160,7 +160,7 @@ def mapped(record: Record, change: Callable[[NDArray[Any]], Numbers]) -> Record:
 
 
 def _mapped(value: Any, change: Callable[[NDArray[Any]], Numbers]) -> Any:
-    """As ``mapped``, of one item: a number, as most of what a record holds besides arrays, or a record."""
+    """Like ``mapped``, for one item: a number, as most items of a record other than arrays, or a record."""
     return value if type(value) is float else mapped(value, change)
 
 
@@ -171,7 +171,7 @@ def _given_fields(kind: type) -> tuple[str, ...] | None:
 
 
 def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
-    """Records whose arrays have these lengths as one; what is the same number in all stays a number."""
+    """Records whose arrays have these lengths joined into one; a number that is the same in all stays a number."""
     first: Any = records[0]
     kind: Any = type(first)
     joined: Any
@@ -196,20 +196,21 @@ def concatenated(records: Sequence[Record], lengths: Sequence[int]) -> Record:
 
 
 KEPT_BYTES = 30 * 2**20
-"""Arrays up to this size are made of memory that others left behind."""
+"""Arrays up to this size are made of freed memory."""
 
 
 def keep_freed_memory() -> None:
-    """Makes the allocator of glibc reuse what arrays leave behind rather than hand it back to the kernel.
+    """Makes the allocator of glibc reuse freed memory of arrays rather than return it to the kernel.
 
     Freeing a large block once raises the size up to which it does so (``mallopt(3)``, dynamic ``M_MMAP_THRESHOLD``);
-    a search would cost thousands of page faults otherwise. The block itself is never touched. No effect elsewhere.
+    otherwise a search would cost thousands of page faults. The block itself is never touched. No effect on other
+    systems.
     """
     np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
 def different(values: NDArray[Any]) -> NDArray[Any]:
-    """The different values, ascending. ``np.unique`` imports ``numpy.ma`` for this, which takes 35 ms."""
+    """The distinct values, ascending. ``np.unique`` imports ``numpy.ma`` for this, which takes 35 ms."""
     ordered = np.sort(values, axis=None)
     is_first = np.ones(len(ordered), dtype=bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -217,7 +218,7 @@ def different(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The different numbers below ``limit`` among ``codes``, ascending, and the position of each code among them."""
+    """The distinct numbers below ``limit`` among ``codes``, ascending, and the index of each code among them."""
     present = np.zeros(limit, dtype=bool)
     present[codes] = True
     values = np.flatnonzero(present)
@@ -227,7 +228,7 @@ def distinct(codes: NDArray[np.intp], limit: int) -> tuple[NDArray[np.intp], NDA
 
 
 def first_of(positions: NDArray[np.intp], number: int) -> NDArray[np.intp]:
-    """Of each of ``number`` positions, where it comes first."""
+    """The first occurrence of each of ``number`` positions."""
     first = np.empty(number, dtype=np.intp)
     first[positions[::-1]] = np.arange(len(positions) - 1, -1, -1)
     return first
@@ -242,7 +243,7 @@ def columns_coded(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def _ranked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The different values of a column, and the position of each of its values among them."""
+    """The distinct values of a column, and the index of each of its values among them."""
     if column.dtype.kind == "i" and len(column):
         least, limit = int(column.min()), int(column.max()) - int(column.min()) + 1
         if limit <= MOST_PER_ROW * len(column):
@@ -251,11 +252,11 @@ def _ranked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 MOST_PER_ROW = 8
-"""Codes beyond this number for each row are numbered anew, so that tables of all codes stay small."""
+"""Codes beyond this number for each row are renumbered, so that tables of all codes stay small."""
 
 
 def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
-    """One whole number for each row of some columns, equal for equal rows; and a number that all are below."""
+    """One whole number for each row of some columns, equal for equal rows; and a number above all of them."""
     code, limit = np.zeros(len(columns[0]), dtype=np.intp), 1
     for column in columns:
         if not isinstance(one_number(column), np.ndarray):

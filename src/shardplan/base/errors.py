@@ -1,8 +1,8 @@
-"""Errors that a user can cause, each naming the rule, the values and the knob to turn.
+"""Errors that a user can cause, each naming the rule, the values and the setting to change.
 
     ShardplanError (ValueError)
     |-- InputError          a file, flag or field is wrong
-    |   |-- UnknownNameError    a name that no catalogue holds, with the nearest ones
+    |   |-- UnknownNameError    a name that no catalogue has, with the nearest ones
     |   `-- UnitError           a value whose unit is missing where needed, unknown or of another kind
     `-- PlanError           a plan that breaks a rule of validity
 
@@ -18,12 +18,12 @@ from typing import Final
 
 
 class ShardplanError(ValueError):
-    """A question that cannot be answered as it was put."""
+    """A question that cannot be answered."""
 
     def __init__(self, message: str, *, rule: str, hint: str = "") -> None:
-        """``rule``: short name of the broken rule; ``message``: values included; ``hint``: the knob to turn.
+        """``rule`` is the short name of the broken rule, ``message`` includes the values, ``hint`` says what to change.
 
-        All name flags of the command line; what a traceback shows names arguments of Python.
+        All name flags of the command line; a traceback shows arguments of Python instead.
         """
         message = bounded(message)
         super().__init__(in_python(message))
@@ -46,7 +46,7 @@ class InputError(ShardplanError):
 
 
 class NotRunnableError(InputError):
-    """What is asked for, and the training framework that is meant never runs."""
+    """A request that the meant training framework never runs."""
 
 
 class UnitError(InputError):
@@ -58,10 +58,10 @@ class PlanError(ShardplanError):
 
 
 class UnknownNameError(InputError):
-    """A name that no catalogue holds."""
+    """A name that no catalogue has."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
-        name = str(name)  # Python gives others too
+        name = str(name)  # Python callers may pass other types
         nearest = nearest_names(name[:MOST_NAME], known)
         guess = f"did you mean {' or '.join(nearest)}?" if nearest else ""
         super().__init__(
@@ -81,13 +81,13 @@ def check_kind(name: str, value: object, *kinds: type, hint: str) -> None:
 
 
 FLAG: Final = r"(?<!\w)--(no-)?([a-z](?:[a-z-]*[a-z])?)(?: ([\w.]+)=(\w+(?:(?:\.\.|[.,+])\w+)*)| (\d+)(?!\S))?"
-"""A flag, with NAME=VALUE or a number behind it, if there is one."""
+"""A flag, followed by NAME=VALUE or a number, if there is one."""
 ARGUMENTS: Final = {"gpus": "num_accelerators"}
-"""Arguments that are called otherwise than their flag."""
+"""Arguments with another name than their flag."""
 
 
 def in_python(text: str) -> str:
-    """Flags as arguments of Python: ``fix={"tp": 4}`` for ``--fix tp=4``. Commands, between backticks, stay."""
+    """Text with flags as arguments of Python: ``fix={"tp": 4}`` for ``--fix tp=4``. Commands in backticks stay."""
     pieces = text.split("`")
     return "`".join(piece if place % 2 else re.sub(FLAG, _argument, piece) for place, piece in enumerate(pieces))
 
@@ -107,16 +107,16 @@ def _argument(flag: re.Match[str]) -> str:
 
 
 MOST_SHOWN = 60
-"""Characters of a wrong value in an error."""
+"""Most characters of a wrong value in an error."""
 MOST_NAME = 100
-"""Of a name that no catalogue holds."""
+"""Most characters of an unknown name."""
 MOST_TEXT = 1500
-"""Of the whole of a message, a rule or a hint."""
+"""Most characters of a whole message, rule or hint."""
 ELLIPSIS = "..."
 
 
 def shown(value: object) -> str:
-    """A wrong value as an error prints it: short, whatever it is."""
+    """A wrong value as an error prints it: always short."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print numbers of more than 4,300 digits
@@ -132,9 +132,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` with a question mark for what a terminal would act on or cannot show: control characters and the like.
+    """``text`` with question marks for control characters and others that a terminal cannot show.
 
-    Ends of lines stay.
+    Line ends stay.
     """
     if text.isprintable():
         return text
@@ -142,7 +142,7 @@ def visible(text: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """``text`` as an error holds it: one line that ends, of characters that can be shown."""
+    """``text`` in the form that an error holds: one line of limited length, of printable characters."""
     return visible(shortened(text, MOST_TEXT).replace("\n", " "))
 
 
@@ -162,7 +162,7 @@ def _rebuild(kind: type[ShardplanError], message: str, rule: str, hint: str) -> 
 
 
 def is_from_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: Python raises others in its place while classes and modules are made."""
+    """Whether Ctrl-C caused an error: Python raises others instead while classes and modules are made."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -1,12 +1,12 @@
-"""Fields of records: what each is, checked and read by its type; and dataclasses that cost little to import.
+"""Fields of records, described once and checked and read by type; and dataclasses that are cheap to import.
 
-What is known of a field stands with it, ``tp: int = field(default=1, metadata=about("Tensor-parallel degree.",
+A field carries its own description, ``tp: int = field(default=1, metadata=about("Tensor-parallel degree.",
 least=1))``: :func:`check` checks it, the command line makes a flag of it, and the documentation a row.
 
 ``dataclasses.dataclass`` compiles up to eight methods for each class, 0.4 ms for a frozen one, and a command imports
-more than a hundred classes. :func:`dataclass` takes the same arguments and gives classes that behave alike (``fields``,
-``replace``, ``asdict``, equality, hashing), but compiles nothing: its methods read the list of fields. Making an object
-takes as long as with a compiled method.
+more than a hundred classes. :func:`dataclass` takes the same arguments and gives classes that behave the same
+(``fields``, ``replace``, ``asdict``, equality, hashing), but compiles nothing: its methods read the list of fields.
+Making an object takes as long as with a compiled method.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ else:
 
         def decorate(cls: type) -> type:
             given = set(vars(cls))
-            extends = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])  # one that is as frozen
+            extends = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])  # a base that is equally frozen
             options = {"kw_only": kw_only, "frozen": frozen and extends}
             made = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
-            made.__dataclass_params__.frozen = frozen  # what a class that inherits from this one looks for
+            made.__dataclass_params__.frozen = frozen  # read by classes that inherit from this one
             for name, method in _methods(made, frozen=frozen).items():
                 if name not in given:
                     setattr(made, name, method)
@@ -52,12 +52,12 @@ KEY: Final = "key"
 
 
 def in_files(key: str) -> dict[str, str]:
-    """The ``metadata`` of a field that is called otherwise in files, where a key ends in its unit."""
+    """The ``metadata`` of a field with another name in files, where a key ends in its unit."""
     return {KEY: key}
 
 
 class InJson(NamedTuple):
-    """What is otherwise of a field in the JSON API."""
+    """Differences of a field in the JSON API."""
 
     help: str = ""
     most: float = math.inf
@@ -66,48 +66,48 @@ class InJson(NamedTuple):
 
 
 class About(NamedTuple):
-    """What is known of a field besides its type and default."""
+    """The description of a field in addition to its type and default."""
 
     help: str
-    """One line for the command line. One that ends in a colon is followed by the choices."""
+    """One line for the command line. If it ends in a colon, the choices follow."""
     least: float = -math.inf
-    """Smallest number; of numbers that need not be whole, the one that they exceed."""
+    """Smallest number; for numbers that need not be whole, an exclusive bound."""
     most: float = math.inf
     """Largest number."""
     unit: str = ""
     """Unit of a quantity; counts, shares and names have none."""
     includes_least: bool = False
-    """Whether a number that need not be whole may be ``least`` itself."""
+    """Whether a number that need not be whole may equal ``least``."""
     is_count: bool = False
     """Whether a number may be written as a count: 15.6T."""
     metavar: str = ""
-    """What stands for a value in the usage; by the field's type where it is not given."""
+    """Placeholder for a value in the usage; by default it follows from the field's type."""
     example: str = ""
-    """A value of a list, for the text of errors."""
+    """Example of a list's element, for errors."""
     is_rare: bool = False
-    """Whether few people need its flag: help names it behind those that everyone needs."""
+    """Whether few people need its flag: help lists it after the others."""
     words: Mapping[str, str] = MappingProxyType({})
-    """Values of a choice by their other names, folded: ``fsdp`` for ``zero3``."""
+    """Other names of the values of a choice, folded: ``fsdp`` for ``zero3``."""
     is_length: bool = False
     """Whether a number counts tokens of a sequence, so that 8k is 8,192."""
     flags: tuple[str, ...] = ()
-    """Its flags, where they are not its name alone."""
+    """Its flags, if they are not just its name."""
     has_opposite: bool = True
     """Whether a switch can be turned off: ``--no-dropout``."""
     is_argument: bool = False
-    """Whether it stands on the command line without a flag."""
+    """Whether it is a positional argument."""
     panel: str = ""
-    """Heading of the help under which its flag stands, where it is not the ``PANEL`` of its form."""
+    """Heading of its flag in the help, if it is not the ``PANEL`` of its form."""
     completes: tuple[str, ...] = ()
-    """Module and function that list the names that it may have."""
+    """Module and function that list its possible names."""
     takes: str = ""
-    """What a text stands for: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.bodies`."""
+    """Meaning of a text: see :mod:`shardplan.inputs.readers.typed` and :mod:`shardplan.web.json.bodies`."""
     in_json: InJson = InJson()
-    """What is otherwise in the JSON API."""
+    """Differences in the JSON API."""
     in_form: tuple[str, ...] = ()
-    """Label and example of its field on pages; empty where it has none by itself."""
+    """Label and example of its field on pages; empty if it has no field of its own."""
     quantity: tuple[str, ...] = ()
-    """Kind of its unit, and how its column ends in a table, where it is typed with a unit."""
+    """Kind of its unit, and ending of its column in a table, if it is typed with a unit."""
 
 
 def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as typer calls it
@@ -116,54 +116,54 @@ def about(help: str, **known: Any) -> dict[str, About]:  # noqa: A002  # as type
 
 
 def asked(help: str, default: object = None, *, key: str = "", **known: Any) -> Any:  # noqa: A002  # as above
-    """A field that may be left out, of a form or of a record: see :class:`About`; ``key``: its name in files."""
+    """An optional field of a form or a record: see :class:`About`; ``key`` is its name in files."""
     return dataclasses.field(default=default, metadata=about(help, **known) | (in_files(key) if key else {}))
 
 
 def switch(help: str, **known: Any) -> Any:  # noqa: A002  # as above
-    """A field of a form that is off if it is not given: see :class:`About`."""
+    """A field of a form that is off by default: see :class:`About`."""
     return asked(help, default=False, has_opposite=False, **known)
 
 
 class FieldsOf(NamedTuple):
-    """Marks a field of a form that holds those fields of a record that are given, by name."""
+    """Marks a field of a form that holds the given fields of a record, by name."""
 
     record: type[Any]
     title: str
-    """Heading of the help under which they stand."""
+    """Heading of their flags in the help."""
 
 
 class FieldOf(NamedTuple):
-    """Marks what is a field of a form that stands by itself."""
+    """Marks a parameter that is a field of a form by itself."""
 
     form: type[Any]
     name: str
 
 
 Given = Mapping[str, Any]
-"""Values of fields that are given, as text or switches."""
+"""Values of given fields, as text or switches."""
 
 
 class Kind(NamedTuple):
     """Type of a field."""
 
     base: type
-    """``bool``, ``int``, ``float``, ``str`` or ``tuple`` (of whole numbers); that of an object otherwise."""
+    """``bool``, ``int``, ``float``, ``str`` or ``tuple`` (of whole numbers); ``object`` for others."""
     choices: tuple[str, ...]
-    """Names of which the value is one; empty where it is not a choice."""
+    """Names of a choice; empty for other fields."""
     may_be_none: bool
 
 
 class Described(NamedTuple):
-    """A field with all that is known of it."""
+    """A field with its complete description."""
 
     name: str
     kind: Kind
     about: About
     default: object
-    """``dataclasses.MISSING`` where there is none."""
+    """``dataclasses.MISSING`` if there is none."""
     shared_flag: str = ""
-    """The flag that takes all fields of the record as ``NAME=VALUE``; empty where each has a flag of its own."""
+    """The flag for all fields of the record, as ``NAME=VALUE``; empty if each has its own flag."""
 
     @property
     def flag(self) -> str:
@@ -173,12 +173,12 @@ class Described(NamedTuple):
         return self.about.flags[0] if self.about.flags else f"--{self.name.replace('_', '-')}"
 
     def assigned(self, value: object) -> str:
-        """The flag with a value, as it is typed."""
+        """The flag with a value, as a user types it."""
         return f"{self.flag}={value}" if self.shared_flag else f"{self.flag} {value}"
 
     @property
     def wanted(self) -> str:
-        """What its value must be as text."""
+        """The allowed values, as text."""
         least, most = self.about.least, self.about.most
         if self.kind.choices:
             return f"one of {', '.join(self.kind.choices)}"
@@ -193,19 +193,19 @@ class Described(NamedTuple):
         return words.get(self.kind.base, "text")
 
     def meant(self, value: object) -> object:
-        """The value that ``value`` is another name or spelling of; ``value`` itself where there is none."""
+        """The value that ``value`` is another name or spelling of; ``value`` itself if there is none."""
         if isinstance(value, bool) and self.kind.choices:  # a choice that was a switch before it had names
             return self.about.words.get(str(value).lower(), value)
         if not isinstance(value, str):
             return value
         if not self.kind.choices:
-            return self._counted(value)
+            return self._count_in(value)
         name = folded(value)
         same = (each for each in self.kind.choices if folded(each) == name)
         return next(same, None) or self.about.words.get(name, value)
 
-    def _counted(self, text: str) -> object:
-        """The number that a length (8k) or a count (15T) means; ``text`` where it is neither."""
+    def _count_in(self, text: str) -> object:
+        """The number that a length (8k) or a count (15T) means; ``text`` if it is neither."""
         try:
             if self.about.is_length and self.kind.base is int:
                 return parse_whole(text, is_length=True)
@@ -235,7 +235,7 @@ class Described(NamedTuple):
 
 
 def described(record: type[Any]) -> Mapping[str, Described]:
-    """The fields of a dataclass of which something is known, by name."""
+    """The described fields of a dataclass, by name."""
     key: Any = record  # a class is hashable, whatever its metaclass says
     return _described(key)
 
@@ -273,10 +273,10 @@ def check(record: Any) -> None:
 
 
 class _Checked(NamedTuple):
-    """The described fields of a dataclass, side by side."""
+    """The described fields of a dataclass as columns, for fast checks."""
 
     values: Callable[[Any], Any]
-    """Of an object."""
+    """Returns their values in an object."""
     defaults: tuple[object, ...]
     known: tuple[Described, ...]
 
@@ -295,7 +295,7 @@ def in_our_words(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wrong(field: Described, value: object) -> InputError:
-    """What to say of a value that a field does not allow."""
+    """The error for a value that a field does not allow."""
     if field.kind.choices and isinstance(value, str):
         return UnknownNameError(field.name, value, field.kind.choices, hint=field.wanted)
     return InputError(
@@ -328,12 +328,12 @@ def _methods(cls: type, *, frozen: bool) -> dict[str, Any]:
 
 
 def _values(names: list[str]) -> Callable[[Any], Any]:
-    """The values of these fields of an object, in C code."""
+    """Returns a function for the values of these fields of an object, in C code."""
     return attrgetter(*names) if names else lambda _object: ()
 
 
 def _init(cls: type) -> Callable[..., None]:
-    """The ``__init__`` that takes the fields, fills in their defaults and checks."""
+    """The ``__init__`` that takes the fields, fills in their defaults and checks them."""
     each = dataclasses.fields(cls)
     taken = frozenset(field.name for field in each if field.init)
     places = [field.name for field in each if field.init and not field.kw_only]
@@ -346,7 +346,7 @@ def _init(cls: type) -> Callable[..., None]:
     def placed(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         known = {**dict(zip(places, given, strict=False)), **named}
         if len(known) != len(given) + len(named):
-            raise _wrong_fields(cls, known, missing=[])
+            raise _field_error(cls, known, missing=[])
         return known
 
     def init(self: Any, *given: Any, **named: Any) -> None:
@@ -357,7 +357,7 @@ def _init(cls: type) -> Callable[..., None]:
                 if name not in values:
                     values[name] = make()
         if values.keys() != every or (has_late and not taken.issuperset(known)):
-            raise _wrong_fields(cls, known, missing=[field.name for field in each if field.name not in values])
+            raise _field_error(cls, known, missing=[field.name for field in each if field.name not in values])
         _set(self, "__dict__", values)  # not by setattr, which a frozen object refuses
         if has_more:
             self.__post_init__()
@@ -370,7 +370,7 @@ Record = TypeVar("Record")
 
 
 def made(kind: Any, values: dict[str, Any]) -> Any:
-    """An object with these values of its fields, which have been checked: those of another one, changed."""
+    """An object with these values, which have been checked: those of another object, changed."""
     record = object.__new__(kind)
     own = {name: make() for name, make in _made_alone(kind)}
     _set(record, "__dict__", values | own if own else values)
@@ -378,7 +378,7 @@ def made(kind: Any, values: dict[str, Any]) -> Any:
 
 
 def replace(record: Record, **changes: Any) -> Record:
-    """As ``dataclasses.replace``, in a third of the time."""
+    """Like ``dataclasses.replace``, in a third of the time."""
     kind: Any = type(record)
     values, names = record.__dict__, given_fields(kind)
     changed = {name: values[name] for name in names} | changes
@@ -388,7 +388,7 @@ def replace(record: Record, **changes: Any) -> Record:
 
 @cache
 def _made_alone(kind: type[Any]) -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """Fields that every object makes anew."""
+    """Fields with a default factory."""
     each = [field for field in dataclasses.fields(kind) if not field.init]
     return tuple((field.name, field.default_factory) for field in each if field.default_factory is not MISSING)
 
@@ -399,8 +399,8 @@ def given_fields(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
 
-def _wrong_fields(cls: type, known: Mapping[str, object], missing: list[str]) -> TypeError:
-    """What to say of fields that a dataclass does not take, or lacks."""
+def _field_error(cls: type, known: Mapping[str, object], missing: list[str]) -> TypeError:
+    """The error for unknown or missing fields of a dataclass."""
     taken = {field.name for field in dataclasses.fields(cls) if field.init}
     faults = [f"takes no {name}" for name in known if name not in taken] + [f"needs {name}" for name in missing]
     return TypeError(f"{cls.__qualname__}() {', '.join(faults) or 'is given too many values'}")

@@ -1,6 +1,6 @@
-"""Files: where those of the package lie, and the one reader of files that nobody vouches for.
+"""Files of the package, and the one reader of untrusted files.
 
-A user's file is refused with an InputError that names it: what is missing, no regular file, too large, not text,
+A user's file is refused with an InputError that names it: missing, not a regular file, too large, not text,
 malformed, nested too deep, more than one document, repeated keys, YAML aliases (they can grow without bound), or not a
 mapping.
 """
@@ -32,9 +32,10 @@ DATA: Final = Path(__file__).parents[1] / "data"
 """Accelerators, clusters, models, stacks, profiles and measured runs."""
 BUILT: Final = DATA / "built"
 """The YAML files of the package as JSON, which is read ten times faster: made when the package is built or installed,
-or by ``python -m shardplan.base.files``. Without them, or where they are of another text, the YAML is read."""
+or by ``python -m shardplan.base.files``. If it is missing or of another text, the YAML is read.
+"""
 EXAMPLES: Final = (Path(__file__).parents[1] / "examples", Path(__file__).parents[3] / "examples")
-"""Where the example files are: in an installed package, and in the source tree."""
+"""Folders of the example files: in an installed package, and in the source tree."""
 EXAMPLE_KINDS: Final = (".csv", ".ipynb", ".json", ".md", ".sh", ".yaml")
 BUILT_FOLDERS: Final = (
     "accelerators", "checkpoints", "clusters", "dialects", "dialects/rl", "measured_runs", "profiles", "stacks", ".",
@@ -44,29 +45,29 @@ Document = dict[str, Any]
 
 _MOST_DEPTH: Final = 20
 _MOST_DIGITS: Final = 100
-"""Of a whole number: no quantity has as many, and Python prints none of more than 4,300."""
+"""Most digits of a whole number: no quantity needs more, and Python prints none of more than 4,300."""
 _LARGEST: Final = 10**_MOST_DIGITS
 _LONGEST_NAME: Final = 300
 _KINDS: Final[dict[type, str]] = {list: "a list", str: "text"}
-"""What errors call a document that is not a mapping."""
+"""Names in errors of documents that are not a mapping."""
 _READ: Final[set[tuple[int, int]]] = set()
-"""Device and inode of every user's file that was read: links to a file are the file."""
+"""Device and inode of every user's file that was read, so that links to a file count as the file."""
 
 
 class FileKind(NamedTuple):
     """A kind of file that users give."""
 
     name: str
-    """What errors call it."""
+    """Its name in errors."""
     most_bytes: int
-    """Largest one that is read."""
+    """Largest size that is read."""
     rule: str
-    """What is expected of it."""
+    """Its rule in errors."""
     hint: str = "correct the path"
-    """What to do about one that cannot be read."""
+    """Hint in errors for a file that cannot be read."""
 
     def wrong(self, why: str, fix: str) -> InputError:
-        """What to say of one that is read and is not as expected."""
+        """The error for a file that was read and is not as expected."""
         return InputError(why, rule=self.rule, hint=fix)
 
 
@@ -75,9 +76,9 @@ TABLES: Final = {
     b"\xd0\xcf\x11\xe0": "a spreadsheet (xls)",
     b"PAR1": "a Parquet file",
 }
-"""First bytes of files that people take for text, since they hold tables."""
+"""First bytes of spreadsheets, which people take for text files."""
 GZIP: Final = b"\x1f\x8b"
-"""First bytes of a file that is compressed with gzip."""
+"""First bytes of a gzip file."""
 PIECE: Final = 4 * 1024 * 1024
 """Bytes of a large file that are read at a time."""
 DESCRIPTION: Final = FileKind("the file", 256 * 1024, "a description is a short text file that can be read")
@@ -101,8 +102,8 @@ def read_text(path: Path, kind: FileKind = DESCRIPTION) -> str:
 def read_pieces(path: Path, kind: FileKind) -> Iterator[str]:
     """The text of a user's file, one piece after another, so that a large one needs little memory.
 
-    One that is compressed with gzip is decompressed; ``kind`` limits what comes out, too. Raises InputError, maybe
-    after some pieces.
+    A gzip file is decompressed; ``kind`` also limits the decompressed size. Raises InputError, possibly after some
+    pieces.
     """
     try:
         why = _unreadable(path, kind)
@@ -129,7 +130,7 @@ def read_pieces(path: Path, kind: FileKind) -> Iterator[str]:
 
 
 def _unreadable(path: Path, kind: FileKind) -> str | None:
-    """Why a path is none that is read; None where it may be."""
+    """Why a path is not read; None if it may be."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         return "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
@@ -137,7 +138,7 @@ def _unreadable(path: Path, kind: FileKind) -> str | None:
 
 
 def _fault(error: Exception) -> str:
-    """What an exception of a read says to a user."""
+    """What an exception while reading means to a user."""
     if isinstance(error, FileNotFoundError):
         return "it does not exist"
     if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
@@ -148,13 +149,13 @@ def _fault(error: Exception) -> str:
 
 
 def note_read(path: Path) -> None:
-    """Notes that the command has read the file at ``path``, or remembers what is in it."""
+    """Records that the command has read the file at ``path``, or knows its content."""
     found = path.stat()
     _READ.add((found.st_dev, found.st_ino))
 
 
 def was_read(path: Path) -> bool:
-    """Whether :func:`read_text` has read the file at ``path``, under whatever name."""
+    """Whether :func:`read_text` has read the file at ``path``, under any name."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -163,17 +164,17 @@ def was_read(path: Path) -> bool:
 
 
 def forget_reads() -> None:
-    """Forgets which files were read: a command begins."""
+    """Forgets which files were read, at the start of a command."""
     _READ.clear()
 
 
 def read_document(path: Path, kind: FileKind = DESCRIPTION) -> Document:
-    """The mapping that the YAML or JSON file at ``path`` holds. Raises InputError."""
+    """The mapping in the YAML or JSON file at ``path``. Raises InputError."""
     return parse_document(read_text(path, kind), label=printable(str(path)), is_json=path.suffix.lower() == ".json")
 
 
 def example_files() -> dict[str, bytes]:
-    """The example files by name. Raises InputError where they were not installed."""
+    """The example files by name. Raises InputError if they were not installed."""
     folder = next((each for each in EXAMPLES if each.is_dir()), None)
     if folder is None:
         raise InputError(
@@ -185,7 +186,7 @@ def example_files() -> dict[str, bytes]:
 
 
 def bytes_of(path: Path) -> bytes:
-    """The content of a file; empty where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     try:
         note_read(path)
         return path.read_bytes()
@@ -194,12 +195,12 @@ def bytes_of(path: Path) -> bytes:
 
 
 def has_content(path: Path, content: bytes) -> bool:
-    """Whether the file at ``path`` holds ``content``; False where there is none."""
+    """Whether the file at ``path`` exists and has this ``content``."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def parse_document(text: str, *, label: str, is_json: bool = False) -> Document:
-    """The mapping that ``text`` holds; ``label`` names it in errors. Raises InputError."""
+    """The mapping in ``text``; ``label`` names it in errors. Raises InputError."""
     if not text.strip():
         _refuse(label, "is empty", "a file has content")
     document = parse_json(text, label) if is_json else _load_yaml(text, label)
@@ -226,12 +227,12 @@ def looks_like_path(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """A path or a name without what a terminal would act on or could not show, and not endless."""
+    """A path or a name without control characters, and of limited length."""
     return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST_NAME])
 
 
 def shipped_document(path: Path) -> Document:
-    """The mapping in a YAML file of the package; read from the JSON built of it where that is of the same text."""
+    """The mapping in a YAML file of the package; read from its JSON if that was built from the same text."""
     text = path.read_bytes()
     if path.is_relative_to(DATA) and (built := _built_path(path)).exists():
         found: Document = json.loads(built.read_bytes())
@@ -246,7 +247,7 @@ def shipped_text(path: Path) -> str:
 
 
 def build() -> list[Path]:
-    """Writes the JSON of every YAML file that estimates read, removes that of others, and returns what has changed."""
+    """Writes the JSON of every YAML file that estimates read, removes other JSON, and returns what has changed."""
     made = {_built_path(source): _built(source) for source in built_sources()}
     gone = [path for path in BUILT.rglob("*.json") if path not in made]
     changed = [path for path, content in made.items() if not has_content(path, content)]
@@ -256,7 +257,7 @@ def build() -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(f".{os.getpid()}.tmp")
         beside.write_bytes(made[path])
-        beside.replace(path)  # another process reads the one or the other
+        beside.replace(path)  # atomic: another process reads the old or the new file
     return [*changed, *gone]
 
 
@@ -267,7 +268,7 @@ def _built(source: Path) -> bytes:
 
 
 def built_sources() -> list[Path]:
-    """The YAML files of which JSON is built."""
+    """The YAML files from which JSON is built."""
     return sorted(path for folder in BUILT_FOLDERS for path in (DATA / folder).glob("*.yaml"))
 
 
@@ -281,7 +282,7 @@ def _from_yaml(text: str) -> Document:
 
 
 def parse_json(text: str, label: str) -> object:
-    """What a JSON text holds; ``label`` names it in errors. Raises InputError."""
+    """The content of a JSON text; ``label`` names it in errors. Raises InputError."""
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen: dict[str, object] = {}
@@ -306,7 +307,7 @@ def parse_json(text: str, label: str) -> object:
 
 
 def _check_values(document: object, label: str) -> None:
-    """Refuses what is nested too deep, and values that cannot be computed with or shown. Raises InputError."""
+    """Refuses deep nesting, and values that cannot be computed with or shown. Raises InputError."""
     level, depth = [document], 0
     while level:
         depth += 1
@@ -332,14 +333,14 @@ def _refuse_digits(label: str) -> NoReturn:
 
 
 _HALF: Final = re.compile("[\\ud800-\\udfff]")
-"""Half of a pair of surrogates, which no text in UTF-8 has."""
+"""Half of a surrogate pair, which no text in UTF-8 has."""
 
 
 def _load_yaml(text: str, label: str) -> object:
     import yaml
 
     try:
-        _scan(text, label)
+        _refuse_harmful_yaml(text, label)
         document = _loader()(text).get_single_data()
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "unreadable"
@@ -353,8 +354,8 @@ def _load_yaml(text: str, label: str) -> object:
     return document
 
 
-def _scan(text: str, label: str) -> None:
-    """Refuse what would hurt or be lost in reading: aliases, depth, repeated keys, several documents."""
+def _refuse_harmful_yaml(text: str, label: str) -> None:
+    """Refuses YAML that would be harmful or lose data: aliases, depth, repeated keys, several documents."""
     import yaml
 
     num_documents, open_keys = 0, list[_Keys]()
@@ -381,13 +382,13 @@ def _scan(text: str, label: str) -> None:
 
 
 class _Keys:
-    """Keys met so far in one open mapping; a sequence has none."""
+    """Keys so far in one open mapping; a sequence has none."""
 
     def __init__(self, *, is_mapping: bool) -> None:
         self._is_mapping, self._expects_key, self._seen = is_mapping, True, set[str]()
 
     def repeats(self, name: str | None) -> bool:
-        """Whether the next node is a key that was there before; ``name`` is None for a key that is no scalar."""
+        """Whether the next node repeats a key; ``name`` is None for a key that is no scalar."""
         is_key, self._expects_key = self._is_mapping and self._expects_key, not self._expects_key
         if not is_key or name is None:
             return False
@@ -398,7 +399,7 @@ class _Keys:
 
 @cache
 def _loader() -> type[yaml.CSafeLoader | yaml.SafeLoader]:
-    """The fast loader where the C library is present; a date stays text."""
+    """The fast loader if the C library is present; dates stay text."""
     import yaml
 
     class Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]  # either base

@@ -1,4 +1,4 @@
-"""Where answers are written, and JSON as text: files that are never lost, standard output, and keys in order."""
+"""Writing answers: files that are never lost, standard output, and JSON as text with keys in order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from shardplan.base.files import was_read
 LINE: Final = 110
 ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 UNSHOWN: Final = re.compile("[\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
-"""What a terminal acts on, and what UTF-8 does not have: written as escapes."""
+"""Control characters and what UTF-8 does not have, which are written as escapes."""
 NOT_ASCII: Final = re.compile("[^\\x00-\\x7f]")
 
 
 def json_text(value: Any, indent: int = 0) -> str:
-    """JSON with what fits on a line on one line, so that long lists of numbers stay short."""
+    """JSON with everything that fits on one line on one line, so that long lists of numbers stay short."""
     quick = _on_one_line(value, LINE - indent) or _one_a_line(value, indent)
     if quick is not None:
         return quick
@@ -50,7 +50,7 @@ def _key(name: str) -> str:
 
 
 def _one_a_line(value: Any, indent: int) -> str | None:
-    """An object of plain values, each on a line of its own, all in C code; None for anything else."""
+    """An object of plain values, each on its own line, written in C code; None for anything else."""
     if not isinstance(value, dict) or any(isinstance(part, CONTAINERS) for part in value.values()):
         return None
     text = _encoder_of_lines(indent + 2).encode(value)
@@ -63,12 +63,12 @@ def _encoder_of_lines(indent: int) -> json.JSONEncoder:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether nothing of it is written as escapes."""
+    """Whether none of it needs escapes."""
     return text.isascii() and "\x7f" not in text
 
 
 def _on_one_line(value: Any, room: int) -> str | None:
-    """A value that fits, all in C code; None where it does not, or where some of it is written as escapes."""
+    """A value that fits on one line, written in C code; None if it does not, or if it needs escapes."""
     is_container = isinstance(value, CONTAINERS)
     if is_container and _least_length(value) > room:
         return None
@@ -80,13 +80,13 @@ CONTAINERS: Final = (dict, list, tuple)
 
 
 def _least_length(value: Any) -> int:
-    """Characters that a container takes at least, by the number of its parts and of theirs."""
+    """Least characters of a container, by the number of its parts and of theirs."""
     parts = value.values() if isinstance(value, dict) else value
     return 3 * len(value) + 3 * sum(len(part) - 1 for part in parts if isinstance(part, CONTAINERS))
 
 
 def in_ascii(text: str) -> str:
-    """A JSON text with escapes in place of all that is not ASCII, for consoles of another encoding."""
+    """A JSON text with escapes for everything that is not ASCII, for consoles of another encoding."""
     return NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
@@ -102,16 +102,16 @@ def _joined(start: str, keys: Sequence[str], parts: Sequence[str], end: str, ind
 T = TypeVar("T")
 
 HEAD: Final = 4096
-"""Bytes of a file by which it is recognised as ours."""
+"""Number of bytes at the start of a file by which it is recognised."""
 
 
 class OwnFile(NamedTuple):
     """A kind of file that shardplan writes, and how one is recognised."""
 
     name: str
-    """What errors call it."""
+    """Its name in errors."""
     mark: re.Pattern[bytes] | None
-    """What is in its first bytes; None: its first line is that of the new content."""
+    """Pattern in its first bytes; None if its first line must be that of the new content."""
 
 
 JSON: Final = OwnFile("an answer of shardplan", re.compile(rb'\s*\{\s*"(schema": "shardplan/|error": \{\s*"rule": )'))
@@ -131,7 +131,7 @@ SEARCHED: Final = OwnFile(
 
 
 class JsonTarget:
-    """A file or ``-``; made from None it swallows what is written."""
+    """A file or ``-``; with None, nothing is written."""
 
     def __init__(
         self,
@@ -142,28 +142,28 @@ class JsonTarget:
         is_forced: bool = False,
         forced_by: str = "--force",
     ) -> None:
-        """Where to write; ``flag`` is by what it was given, for errors.
+        """Where to write; ``flag`` is the flag that gave it, for errors.
 
-        ``is_forced``: whether a file of another kind is replaced, which a user asks for with ``forced_by``.
+        ``is_forced`` replaces a file of another kind, which a user asks for with ``forced_by``.
         """
         self.where, self.flag, self.kind, self.is_forced = where, flag, kind, is_forced
         self.forced_by = forced_by
 
     @property
     def is_stdout(self) -> bool:
-        """Whether the JSON takes the place of the text."""
+        """Whether the JSON replaces the text."""
         return self.where == "-"
 
     @property
     def path(self) -> Path | None:
-        """The file; None for standard output and where nothing is written."""
+        """The file; None for standard output and if nothing is written."""
         return None if self.where is None or self.is_stdout else Path(self.where)
 
     def check(self, *reads: str | Path | None, other: JsonTarget | None = None) -> None:
-        """Finds out early whether the file can be written. Raises InputError.
+        """Checks early whether the file can be written. Raises InputError.
 
-        ``reads``: files or folders that the command reads; ``other``: a target of the same command. Neither is written
-        over.
+        ``reads`` are files or folders that the command reads; ``other`` is a target of the same command. Neither is
+        overwritten.
         """
         if self.where == "":
             raise self._unwritable(self.where, "it is empty")
@@ -173,8 +173,8 @@ class JsonTarget:
         read = [Path(name) for name in reads if name is not None]
         written = [other.path] if other is not None and other.path is not None else []
         if any(_is_same(path, each) for each in (*read, *(each / "config.json" for each in read), *written)):
-            raise self._taken(path)
-        beside = self._beside(path)
+            raise self._already_exists(path)
+        beside = self._temporary_file(path)
         if self.kind.mark is not None:
             self._check_kind(path, b"")
         self._attempt(lambda: beside.open("x").close())
@@ -186,7 +186,7 @@ class JsonTarget:
         if path is None or self._attempt(lambda: _is_device(path)):
             return
         if was_read(path):
-            raise self._taken(path)
+            raise self._already_exists(path)
         self._check_kind(path, content)
 
     def _check_kind(self, path: Path, content: bytes) -> None:
@@ -199,20 +199,20 @@ class JsonTarget:
         is_own = head.startswith(first + b"\n") if self.kind.mark is None else bool(self.kind.mark.match(head))
         if head and not is_own:
             raise InputError(
-                f"{self.flag} is {_named(path)}, which exists and is not {self.kind.name}",
+                f"{self.flag} is {_shown_name(path)}, which exists and is not {self.kind.name}",
                 rule="no file is written over that shardplan did not write",
                 hint=f"give {self.flag} another file, or add {self.forced_by} to replace this one",
             )
 
-    def _taken(self, path: Path) -> InputError:
+    def _already_exists(self, path: Path) -> InputError:
         return InputError(
-            f"{self.flag} is {_named(path)}, which this command reads or writes already",
+            f"{self.flag} is {_shown_name(path)}, which this command reads or writes already",
             rule="no file is written over that the command reads, or writes for another flag",
             hint=f"give {self.flag} a file of its own",
         )
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Writes ``record``; a file holds either what it held before or all of it. Raises InputError."""
+        """Writes ``record``; the file holds its old content or all of the new one. Raises InputError."""
         if self.where is not None:
             text = json_text(record) + "\n"
             self.write_text(text if not self.is_stdout or _is_unicode(sys.stdout) else in_ascii(text))
@@ -230,20 +230,20 @@ class JsonTarget:
         if self.path is not None:
             path = self.path
             self.check_content(content)
-            self._attempt(lambda: _replace(path, self._beside(path), (content,)))
+            self._attempt(lambda: _replace(path, self._temporary_file(path), (content,)))
 
     def write_parts(self, parts: Iterable[str]) -> None:
-        """Writes a long text part by part; a file holds either what it held before or all of it. Raises InputError."""
+        """Writes a long text part by part; the file holds its old content or all of the new one. Raises InputError."""
         if self.is_stdout:
             sys.stdout.writelines(parts)
             sys.stdout.flush()
         elif self.path is not None:
             path = self.path
             self.check_content(b"")
-            self._attempt(lambda: _replace(path, self._beside(path), (part.encode("utf-8") for part in parts)))
+            self._attempt(lambda: _replace(path, self._temporary_file(path), (part.encode("utf-8") for part in parts)))
 
-    def _beside(self, path: Path) -> Path:
-        """A file for the text until it is complete."""
+    def _temporary_file(self, path: Path) -> Path:
+        """A temporary file for the text until it is complete."""
         if self._attempt(path.is_dir):
             raise self._unwritable(path, "it is a directory")
         target: Path = self._attempt(path.resolve)
@@ -262,14 +262,14 @@ class JsonTarget:
     def _unwritable(self, path: object, why: str) -> InputError:
         or_stdout = ", or - for standard output" if self.flag == "--json" else ""
         return InputError(
-            f"cannot write {_named(path)}: {why}",
+            f"cannot write {_shown_name(path)}: {why}",
             rule=f"the file of {self.flag} can be written",
             hint=f"give {self.flag} a file in a folder that exists and can be written{or_stdout}",
         )
 
 
 def check_one_on_stdout(targets: Iterable[JsonTarget]) -> None:
-    """Raises InputError where two targets of a command are standard output."""
+    """Raises InputError if two targets of a command are standard output."""
     to_stdout = [each.flag for each in targets if each.is_stdout]
     if len(to_stdout) > 1:
         raise InputError(
@@ -280,7 +280,7 @@ def check_one_on_stdout(targets: Iterable[JsonTarget]) -> None:
 
 
 def check_together(targets: Sequence[JsonTarget], reads: Sequence[str | Path | None]) -> None:
-    """Finds out early whether all files of a command can be written, each another one. Raises InputError."""
+    """Checks early whether all files of a command can be written and are distinct. Raises InputError."""
     for number, each in enumerate(targets):
         each.check(*reads, *(other.path for other in targets[:number]))
 
@@ -301,12 +301,12 @@ def _is_unicode(stream: TextIO) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
 
 
-def _named(path: object) -> str:
+def _shown_name(path: object) -> str:
     return f"'{visible(str(path)[:200])}'"
 
 
 def _is_same(path: Path, other: Path) -> bool:
-    """Whether two paths are those of one file, by whatever links."""
+    """Whether two paths are the same file, through any links."""
     try:
         return path.resolve() == other.resolve() or (other.exists() and path.exists() and path.samefile(other))
     except (OSError, ValueError, RuntimeError):

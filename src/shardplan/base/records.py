@@ -1,4 +1,4 @@
-"""Records in files: written by the fields of dataclasses, read by pydantic, and refused in the words of our errors."""
+"""Records in files: written from dataclasses, read by pydantic, and refused with our errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: fields by key, lists, numbers of Python; null in place of what is not finite."""
+    """A value in the form of JSON: fields by key, lists, numbers of Python; null for numbers that are not finite."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -47,12 +47,12 @@ def _keys(kind: Any) -> Mapping[str, str]:
 
 
 def field_values(kind: Any, source: object) -> Record:
-    """What ``source`` holds of the fields of a dataclass."""
+    """The values in ``source`` of the fields of a dataclass."""
     return {name: getattr(source, name) for name in keys(kind)}
 
 
 def schema_fields(kind: Any, /, **others: Any) -> Record:
-    """Type, default and key of every field of a dataclass, as ``pydantic.create_model`` takes them; and ``others``."""
+    """Type, default and key of every field of a dataclass, for ``pydantic.create_model``; and ``others``."""
     from pydantic import Field
 
     hints = get_type_hints(kind)
@@ -80,50 +80,50 @@ EXPECTED: Final = {
     "tuple_type": "a list",
     "sequence_type": "a list",
 }
-"""What a value must be, by what pydantic calls the problem; its own words for the others."""
+"""Descriptions of what a value must be, by pydantic's name of the problem; its own words for the rest."""
 MOST_NAMES: Final = 12
-"""Names of fields that an error lists."""
+"""Most names of fields that an error lists."""
 NOT_A_FIELD: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 class RecordFormat(NamedTuple):
-    """A kind of record, and what errors say of one that is wrong."""
+    """A kind of record, and its errors."""
 
     rule: str
-    """What is expected of it."""
+    """Its rule in errors."""
     otherwise: str = ""
-    """What to do rather than correct it."""
+    """An alternative to correcting it."""
     fields_in: str = "docs/output.md"
-    """What lists its fields, where there are too many to name."""
+    """What lists its fields, if they are too many to name."""
 
     def read(self, kind: type[Read], record: object, *, label: str = "", root: str = "", as_json: bool = False) -> Read:
         """``record`` with every value of its type. Raises InputError.
 
-        ``label`` names its file and ``root`` its place there; ``as_json``: strict validation takes lists for tuples.
+        ``label`` names its file and ``root`` its place there; ``as_json`` lets strict validation take lists for tuples.
         """
         from pydantic import ValidationError
 
         try:
             return kind.model_validate_json(json.dumps(record)) if as_json else kind.model_validate(record)
         except ValidationError as error:
-            raise self._refusal(error, kind, label, root) from None
+            raise self._first_problem(error, kind, label, root) from None
         except (ValueError, RecursionError) as error:
             raise self.wrong(root or "the file", f"cannot be read: {error}", label=label) from None
 
     def wrong(self, place: str, why: str, *, label: str = "", fix: str = "") -> InputError:
-        """What to say of the value at ``place``; ``fix`` says more of what to do than to correct it."""
+        """The error for the value at ``place``; ``fix`` says what to do if it is not to be corrected."""
         hints = (fix or f"correct {place}", self.otherwise)
         return InputError(_labelled(label, f"{place} {why}"), rule=self.rule, hint=", or ".join(filter(None, hints)))
 
-    def _refusal(self, error: ValidationError, kind: type[BaseModel], label: str, root: str) -> InputError:
-        """The first problem that pydantic found, and how many there are."""
+    def _first_problem(self, error: ValidationError, kind: type[BaseModel], label: str, root: str) -> InputError:
+        """The error for the first problem that pydantic found, with the number of problems."""
         problems = error.errors(include_url=False)
         first = min(problems, key=lambda problem: problem["type"] not in NOT_A_FIELD)  # it may explain a missing one
         place = ".".join(f"{part!s:.60}" for part in (root, *first["loc"]) if part != "") or "it"
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, ShardplanError):
             return InputError(_labelled(label, f"{place}: {cause.message}"), rule=cause.rule, hint=cause.hint)
-        why, fix = _said(first, place, kind, self.fields_in)
+        why, fix = _reason_and_fix(first, place, kind, self.fields_in)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return self.wrong(place, why + more, label=label, fix=fix)
 
@@ -132,8 +132,8 @@ def _labelled(label: str, text: str) -> str:
     return f"{label}: {text}" if label else text
 
 
-def _said(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: str) -> tuple[str, str]:
-    """Why a value is wrong, and what to do about it where that is not to correct it."""
+def _reason_and_fix(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: str) -> tuple[str, str]:
+    """Why a value is wrong, and what to do about it if it is not to be corrected."""
     if problem["type"] == "missing":
         return "is missing", f"give {place}"
     if problem["type"] in NOT_A_FIELD:
@@ -149,9 +149,9 @@ def _said(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: s
 
 
 def _names(kind: object, path: Sequence[int | str]) -> list[str]:
-    """Names of the fields of what stands at ``path``."""
+    """Names of the fields of the record at ``path``."""
     kinds = list(_kinds(kind))
-    for part in path:  # places in lists, keys of mappings and choices of a union are not fields
+    for part in path:  # indices of lists, keys of mappings and choices of a union are not fields
         hints = [hint for one in kinds for name, hint in _hints(one) if name == part]
         kinds = [inner for hint in hints for inner in _kinds(hint)] if hints else kinds
     return [name for one in kinds for name, _ in _hints(one)]
@@ -166,7 +166,7 @@ def _kinds(hint: object) -> Iterator[Any]:
 
 
 def _hints(kind: Any) -> list[tuple[str, object]]:
-    """Fields of a class as they are called in a file, and their types."""
+    """Fields of a class by their names in a file, and their types."""
     if hasattr(kind, "model_fields"):
         return [(field.alias or name, field.annotation) for name, field in kind.model_fields.items()]
     hints = get_type_hints(kind)

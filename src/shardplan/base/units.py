@@ -1,8 +1,8 @@
 """Quantities at the edges: text with a unit in, SI floats inside, readable text out.
 
-Inside shardplan every quantity is in SI units (bytes, seconds, FLOP, bytes/s). A bare number takes the unit that is
-usual for its kind; a time has none and must say its unit. Prefixes are decimal (``GB`` is 1e9
-bytes), ``Gi`` and its like are binary. ``B`` is a byte and ``b`` is a bit, so case matters in units of data.
+Inside shardplan every quantity is in SI units (bytes, seconds, FLOP, bytes/s). A bare number takes the usual unit of
+its kind; a time has none and must say its unit. Prefixes are decimal (``GB`` is 1e9 bytes), ``Gi`` and the like are
+binary. ``B`` is a byte and ``b`` is a bit, so case matters in units of data.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Kind = Literal["bandwidth", "bytes", "time", "count", "flop rate", "power", "ene
 
 
 class _Facts(NamedTuple):
-    """What is known of a kind of quantity."""
+    """Facts about a kind of quantity."""
 
     name: str
-    """With its article, as errors call it."""
+    """Its name with an article, for errors."""
     unit: str | None
-    """Of a bare number; None: a number must say its unit."""
+    """Unit of a bare number; None if a number must say its unit."""
     examples: str
     largest: float
-    """In SI units."""
+    """Largest plausible value in SI units."""
     may_be_zero: bool = False
 
 
@@ -63,7 +63,7 @@ _LONGEST_TEXT: Final = 100
 
 
 def parse_count(value: str | float, *, field: str) -> int:
-    """Whole number of things, such as tokens: ``15.6e12``, ``15.6T``, ``4M``. Raises UnitError."""
+    """Number of things, such as tokens: ``15.6e12``, ``15.6T``, ``4M``. Raises UnitError."""
     number, unit = _split(value, "count", field)
     count = _in_si(number, unit.removesuffix("tokens").strip(), "count", field, value)
     if count.denominator != 1:
@@ -72,10 +72,10 @@ def parse_count(value: str | float, *, field: str) -> int:
 
 
 def parse_whole(text: str, *, is_length: bool = False) -> int:
-    """A whole number as people write it: ``4096``, ``4,096``, ``4_096``, and of tokens of a sequence ``4k``.
+    """A whole number: ``4096``, ``4,096``, ``4_096``, and for tokens of a sequence ``4k``.
 
-    Lengths are named by powers of two: 8k is 8,192 tokens, 1M is 1,048,576. Of other counts 2k may be 2,000 or 2,048.
-    Raises ``ValueError`` with what is wrong.
+    Lengths are named by powers of two: 8k is 8,192 tokens, 1M is 1,048,576. For other counts 2k is ambiguous, 2,000 or
+    2,048. Raises ``ValueError`` with the reason.
     """
     match = _WHOLE.fullmatch(text.strip())
     if match is None:
@@ -112,7 +112,7 @@ def parse_quantity(value: str | float, kind: Kind, *, field: str, is_unit_requir
 
 
 def to_si(value: float, unit: str, kind: Kind, *, field: str) -> float:
-    """``value`` [``unit``] in SI units; the unit must be named, as it is in data files. Raises UnitError."""
+    """``value`` [``unit``] in SI units; the unit must be given, as in data files. Raises UnitError."""
     number, extra = _split(value, kind, field)
     if extra:
         raise _refusal(value, kind, field, "is not a number followed by its unit")
@@ -120,7 +120,7 @@ def to_si(value: float, unit: str, kind: Kind, *, field: str) -> float:
 
 
 def with_unit(text: str, kind: Kind) -> str:
-    """A quantity as it was typed, with the unit that a bare number takes: ``400`` of a bandwidth is ``400 GB/s``."""
+    """A typed quantity with the unit that a bare number takes: ``400`` of a bandwidth is ``400 GB/s``."""
     unit = _KINDS[kind].unit
     return f"{text.strip()} {unit}" if unit and is_bare(text) else text
 
@@ -139,7 +139,7 @@ def format_bytes(num_bytes: float, *, unit: str | None = None) -> str:
 
 
 def format_time(time: float) -> str:
-    """``time`` [s] as ns, µs, ms, s, min, h or days, to three digits; what is left of sums that cancel is 0."""
+    """``time`` [s] as ns, µs, ms, s, min, h or days, to three digits; rounding rests of sums that cancel are 0."""
     size = abs(time)
     if not math.isfinite(time) or size < 1e-15:
         return "0 s" if size < 1e-15 else f"{time:.0f} s"
@@ -160,7 +160,7 @@ def format_count(count: float) -> str:
 
 
 def short_count(count: float) -> str:
-    """Number of things with three digits and ``k``, ``M``, ``B`` or ``T``: in columns, where sizes differ."""
+    """Number of things with three digits and ``k``, ``M``, ``B`` or ``T``, for columns."""
     for limit, factor, suffix in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "B")):
         if abs(count) < limit * 0.9995:
             return f"{_three_digits(count / factor)}{suffix}"
@@ -195,7 +195,7 @@ _THOUSANDS: Final = r"(?a)\s*[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?\s*"
 
 
 def comma_text(text: str) -> str:
-    """What to say of a number with a comma before its decimals, such as ``3,5``; empty where it has none."""
+    """A hint for a number with a decimal comma, such as ``3,5``; empty for others."""
     found = re.fullmatch(_COMMA, text[:_LONGEST_TEXT])
     if found is None:
         return ""
@@ -204,7 +204,7 @@ def comma_text(text: str) -> str:
 
 
 def without_thousands(text: str) -> str:
-    """``text`` without the commas between its thousands, if it has such; ``3,5`` stays as it is."""
+    """``text`` without thousands separators; ``3,5`` stays as it is."""
     return text.replace(",", "") if re.fullmatch(_THOUSANDS, text) else text
 
 
@@ -213,7 +213,7 @@ def _number_text(value: float) -> str:
 
 
 def _in_si(number: Fraction, unit: str, kind: Kind, field: str, value: object) -> Fraction:
-    """``number`` [``unit``] in SI units, within what is plausible for its ``kind``."""
+    """``number`` [``unit``] in SI units, if it is plausible for its ``kind``."""
     factor = _units(kind).get(unit)
     if factor is None:
         raise _refusal(value, kind, field, _why_unknown(unit, kind))

@@ -1,6 +1,6 @@
 """Words with several spellings: one value under every name that people and frameworks give it.
 
-A table holds each value with its names. Letters' case, hyphens, underscores and spaces make no difference:
+A table has each value with its names. Case, hyphens, underscores and spaces make no difference:
 ``Interleaved1F1B``, ``interleaved_1f1b`` and ``interleaved-1f1b`` are one word.
 """
 
@@ -17,7 +17,7 @@ _SEPARATORS: Final = re.compile(r"[-_\s]+")
 
 
 def switch_word(value: object) -> str:
-    """A value as people write it: switches as on and off."""
+    """A value in the form that people write: switches as on and off."""
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
@@ -30,23 +30,23 @@ class Words(dict[str, T]):
     """Values by their folded names."""
 
     def __init__(self, names: Mapping[T, str]) -> None:
-        """``names``: those of each value, between spaces."""
+        """``names`` are those of each value, separated by spaces."""
         self.names = names
         super().__init__({folded(name): value for value, listed in names.items() for name in listed.split()})
 
 
 def words(names: Mapping[T, str]) -> Words[T]:
-    """Values by their folded names; ``names`` holds those of each, between spaces."""
+    """Values by their folded names; ``names`` holds those of each, separated by spaces."""
     return Words(names)
 
 
 def one_of(values: Iterable[object]) -> str:
-    """What a person reads about a table: its values, each once."""
+    """The values of a table for people, each once."""
     return f"one of {', '.join(dict.fromkeys(map(str, values)))}"
 
 
 def guess(text: str, table: Mapping[str, object]) -> str:
-    """The value that was probably meant, as a question; empty where none is near."""
+    """The value that was probably meant, as a question; empty if none is near."""
     near = nearest_names(folded(text), table, most=1)
     return f" (did you mean {table[near[0]]}?)" if near else ""
 
@@ -57,6 +57,6 @@ FLAGS: Final[Mapping[str, bool]] = words(
 
 
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
-    """An enumeration as text: a, b and c."""
+    """A list as text: a, b and c."""
     listed = list(parts)
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} {last} {listed[-1]}" if listed else ""

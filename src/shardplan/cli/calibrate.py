@@ -1,4 +1,4 @@
-"""``shardplan calibrate``: constants from one's own measured steps, from kernels, or all shipped ones again."""
+"""``shardplan calibrate``: constants from your own measured steps, from kernels, or a refit of the shipped ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_SEED: Final = 2**31
 HOLDOUT: Final = "0.3"
 MOST_ERROR: Final = 0.5
-"""Median error of the runs fitted above which a profile is not written unasked: it does not describe them."""
+"""Median error of the fitted runs above which a profile is written only on request: it does not describe them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,27 +33,27 @@ class FitFlags:
 
     PANEL = "Fit"
 
-    runs: str | None = asked("Measured runs of one accelerator, a row for each.", is_argument=True, metavar="RUNS.csv")
+    runs: str | None = asked("CSV of measured runs on one accelerator.", is_argument=True, metavar="RUNS.csv")
     accelerator: str | None = asked(
         "What was measured (see `shardplan accelerators`). Default: the accelerator that all rows name.",
         metavar="NAME|FILE",
     )
     out: str | None = asked("File to write the profile to.", panel="Output", metavar="FILE")
     holdout: str = asked(
-        "Share of the runs that the fit does not see, to check it, in whole configurations; 0: none.",
+        "Share of the runs to hold out of the fit, in whole configurations; 0 for none.",
         default=HOLDOUT,
         metavar="SHARE",
     )
     seed: int = asked("Random seed that selects the held-out runs.", default=0, least=0, most=MOST_SEED, metavar="N")
     accept_poor_fit: bool = switch(
-        f"Write the profile even where its median error on the runs it was fitted to is above {MOST_ERROR:.0%}."
+        f"Write the profile even if its median error on the fitted runs is above {MOST_ERROR:.0%}."
     )
     template: bool = switch("Print a file of measured runs to start from: the header and two rows.")
     microbench: bool = switch(
         "Time kernels on this machine with torch, and collectives under torchrun.", panel="Kernels"
     )
     device: str | None = asked(
-        "cpu, cuda or cuda:1. Default: the GPU where there is one.", panel="Kernels", metavar="NAME"
+        "cpu, cuda or cuda:1. Default: the GPU if there is one.", panel="Kernels", metavar="NAME"
     )
     sizes: str = asked("small (under a minute) or full.", default="full", panel="Kernels", metavar="NAME")
     cluster: str | None = asked(
@@ -71,11 +71,11 @@ class FitFlags:
 
 @with_flags
 def calibrate(*, output: OutputFlags, wanted: FitFlags) -> int:
-    """Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.
+    """Fit the constants of the estimate to your own measured runs, or to kernels timed on this machine.
 
-    The profile that is written holds the constants that moved, each with its uncertainty and what it was; `--profile`
-    of plan, estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
-    ask for, against how well they are known.
+    The profile holds the constants that moved, each with its uncertainty and its old value; `--profile` of plan,
+    estimate and validate reads it. The fit starts from the shipped constants and moves them as far as the runs
+    ask for, weighed against how well they are known.
     """
     runs = wanted.runs
     target = output.checked_target(runs, wanted.accelerator, wanted.cluster)
@@ -92,7 +92,7 @@ def calibrate(*, output: OutputFlags, wanted: FitFlags) -> int:
 
 
 def _check_flags(wanted: FitFlags) -> None:
-    """One way to calibrate, and flags next to the one that they go with. Raises ``InputError``."""
+    """Checks that one way to calibrate is given, and only flags that go with it. Raises ``InputError``."""
     given = {
         "RUNS.csv": wanted.runs is not None,
         "--template": wanted.template,
@@ -125,7 +125,7 @@ def _check_flags(wanted: FitFlags) -> None:
 
 
 def _share(text: str) -> float:
-    """0.3, or 30 %."""
+    """A share from 0.3 or 30 %."""
     try:
         value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -140,7 +140,7 @@ def _share(text: str) -> float:
 
 
 def _profile_name(out: str | None) -> str:
-    """Where the profile goes. Raises ``InputError``."""
+    """Name of the profile's file. Raises ``InputError``."""
     if out is None or out == "-":
         raise InputError(
             "no file for the profile is given", rule="--out names the file of the profile", hint="--out my-cluster.yaml"
@@ -149,7 +149,7 @@ def _profile_name(out: str | None) -> str:
 
 
 def _profile_target(out: str, runs: str | None, accelerator: str | None, target: JsonTarget) -> JsonTarget:
-    """Where the profile goes, which is written as YAML."""
+    """Target of the profile, which is written as YAML."""
     page = JsonTarget(out, "--out", kind=PROFILE, is_forced=target.is_forced)
     if out.lower().endswith((".json", ".csv")):
         raise InputError(
@@ -162,7 +162,7 @@ def _profile_target(out: str, runs: str | None, accelerator: str | None, target:
 
 
 def _profile_from_runs(target: JsonTarget, runs: str, wanted: FitFlags, out: str) -> int:
-    """A profile from measured runs, where it describes them."""
+    """Writes a profile from measured runs, if it describes them."""
     holdout, seed = _share(wanted.holdout), wanted.seed
     page = _profile_target(out, runs, wanted.accelerator, target)
     from shardplan.answers.calibration import calibration_document
@@ -174,7 +174,7 @@ def _profile_from_runs(target: JsonTarget, runs: str, wanted: FitFlags, out: str
     poor = None if wanted.accept_poor_fit else _poor(found)
     document = calibration_document(found, out if poor is None else None)
     if poor is None:
-        target.check_content(b"")  # else the profile would be written and its record refused
+        target.check_content(b"")  # before the profile is written
         page.write_text(profile_text(found, file=file, date=date))
         target.write(document_record(document))
     print_document(document, target)
@@ -184,7 +184,7 @@ def _profile_from_runs(target: JsonTarget, runs: str, wanted: FitFlags, out: str
 
 
 def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout: float, seed: int) -> UserFit:
-    """The fit to the rows of a file that can be used."""
+    """The fit to the usable rows of a file."""
     from shardplan.calibrate.fit import MOST_ITERATIONS
     from shardplan.calibrate.runs.rows import read_table
     from shardplan.calibrate.user import calibrate_runs
@@ -199,7 +199,7 @@ def _fitted(runs: str, accelerator: str | None, *, file: str, date: str, holdout
 
 
 def _poor(found: UserFit) -> tuple[str, float] | None:
-    """What the fitted constants do not describe, step time or peak memory, with its median error."""
+    """The quantity that the fitted constants do not describe, step time or peak memory, with its median error."""
     for quantity in ("step_time", "peak_memory"):
         median = getattr(found.on_fitted, quantity)[1].median
         if median is not None and median > MOST_ERROR:
@@ -219,7 +219,7 @@ def _refuse_poor(found: UserFit, quantity: str, median: float) -> NoReturn:
 
 
 def _profile_from_kernels(target: JsonTarget, wanted: FitFlags, out: str) -> int:
-    """A profile from timed kernels. An interrupt keeps what was timed until then."""
+    """Writes a profile from timed kernels. An interrupt keeps what was timed so far."""
     accelerator, sizes = wanted.accelerator, wanted.sizes
     page = _profile_target(out, None, accelerator, target)
     from shardplan.answers.calibration import microbench_document
@@ -256,7 +256,7 @@ def _profile_from_kernels(target: JsonTarget, wanted: FitFlags, out: str) -> int
 
 
 def _refit_shipped(target: JsonTarget, *, write: bool) -> int:
-    """The shipped constants, fitted again."""
+    """Fits the shipped constants again."""
     from shardplan.answers.calibration import refit_changes, refit_document
     from shardplan.calibrate import defaults
     from shardplan.calibrate.fit import MOST_ITERATIONS
@@ -270,7 +270,7 @@ def _refit_shipped(target: JsonTarget, *, write: bool) -> int:
 
 
 def _write_defaults(found: Refit) -> None:
-    """Replaces the shipped files once all of them are made."""
+    """Replaces the shipped files after all of them are made."""
     from shardplan.base.files import build
     from shardplan.calibrate.defaults import MOVES, moves_table, needs_table, residuals_table, write_profiles
     from shardplan.calibrate.errors import NEEDS

@@ -1,4 +1,4 @@
-"""What ships: models, clusters, accelerators, frameworks, constants and examples, as a list or one of it."""
+"""Commands that list or show what is built in: models, clusters, accelerators, frameworks, constants, examples."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardplan.inputs.readers.typed import whole
 
 
 def _name(text: str) -> object:
-    """The argument that names what is shown; without it there is a list."""
+    """The optional argument that names the entry to show; without it there is a list."""
     return typer.Argument(metavar="NAME", show_default=False, help=text)
 
 
-NameArgument = Annotated[str | None, _name("One of the list, or the path of a file.")]
+NameArgument = Annotated[str | None, _name("Name of an entry to show, or path of a file.")]
 ProfileArgument = Annotated[str | None, _name("A generation of accelerators, or the path of a profile.")]
 LONGEST = 2**31
 LengthFlag = Annotated[
@@ -30,7 +30,7 @@ LengthFlag = Annotated[
     flag("Tokens of a sequence, for the FLOP per token. Default: the model's own, 8192 at most.", metavar="N"),
 ]
 ReleasesFlag = Annotated[bool, flag("Show what changed from release to release, and when.", "--releases")]
-FieldsFlag = Annotated[bool, flag("List what --software sets, with values and defaults.", "--fields")]
+FieldsFlag = Annotated[bool, flag("List the settings of --software, with values and defaults.", "--fields")]
 
 
 @with_flags
@@ -53,7 +53,7 @@ def models(*, output: OutputFlags, name: NameArgument = None, sequence_length: L
 def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
     """List the built-in clusters, or show one.
 
-    Every value is shown with its source, and a mark where confidence in it is low.
+    Every value is shown with its source, and marked if confidence in it is low.
     """
     target = output.checked_target(name)
     from shardplan.answers import catalogue
@@ -67,7 +67,7 @@ def clusters(*, output: OutputFlags, name: NameArgument = None) -> int:
 def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
     """List the built-in accelerators, or show one.
 
-    Every value is shown with its source, and a mark where confidence in it is low.
+    Every value is shown with its source, and marked if confidence in it is low.
     """
     target = output.checked_target(name)
     from shardplan.answers import catalogue
@@ -86,10 +86,10 @@ def accelerators(*, output: OutputFlags, name: NameArgument = None) -> int:
 def stacks(
     *, output: OutputFlags, name: NameArgument = None, fields: FieldsFlag = False, releases: ReleasesFlag = False
 ) -> int:
-    """List the training frameworks whose defaults are known, or show one.
+    """List the training frameworks with known defaults, or show one.
 
-    Every default of a framework is shown with its source, and so is all that it can run. torchtitan@0.3 shows what that
-    version can run, and torchtitan@2024-12 what it did in that month; without either it is the newest.
+    Every default of a framework is shown with its source, and so is everything that it can run. torchtitan@0.3 shows
+    that version, and torchtitan@2024-12 the framework as it was in that month; without either it is the newest.
     """
     target = output.checked_target(name)
     if fields:
@@ -112,7 +112,7 @@ def stacks(
 
 
 def _check_fields_alone(name: str | None, *, releases: bool) -> None:
-    """Refuses ``--fields`` where a framework or its releases are asked for too. Raises InputError."""
+    """Refuses ``--fields`` together with a framework or its releases. Raises InputError."""
     if releases:
         raise InputError("both --fields and --releases are given", rule="one list is shown", hint="leave one out")
     if name is not None:
@@ -127,8 +127,8 @@ def _check_fields_alone(name: str | None, *, releases: bool) -> None:
 def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
     """List the calibration profiles, or show every constant of one.
 
-    A constant has a value and a unit, what it was read from or fitted on, its value before the fit, and how uncertain
-    it is.
+    A constant is shown with value and unit, its source or the runs it was fitted to, its value before the fit, and its
+    uncertainty.
     """
     target = output.checked_target(name)
     from shardplan.answers.profiles import profile_document, profiles_document
@@ -143,15 +143,15 @@ def profiles(*, output: OutputFlags, name: ProfileArgument = None) -> int:
 
 FOLDER: Final = "examples"
 EXAMPLE: Final = OwnFile("the example of that name", re.compile(rb"(?!)"))
-"""None is recognised: one that is the same is left as it is, and any other is somebody's own."""
-FolderArgument = Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write them; it is made if needed.")]
+"""No file counts as ours: an equal one is left as it is, and any other belongs to the user."""
+FolderArgument = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder to write them to; created if needed.")]
 
 
 @with_flags
 def examples(*, output: OutputFlags, folder: FolderArgument = FOLDER) -> int:
     """Write the example files that the help and the documentation use.
 
-    Models, a cluster, measured runs, plan files and notebooks. A file that exists and differs is not replaced.
+    These are models, a cluster, measured runs, plan files and notebooks. An existing file that differs is not replaced.
     """
     folder = folder or "."
     files = {Path(folder) / name: content for name, content in example_files().items()}

@@ -1,4 +1,4 @@
-"""``shardplan scale``, ``sensitivity``, ``whatif``, ``fit`` and ``pareto``: decisions that search a job repeatedly."""
+"""``shardplan scale``, ``sensitivity``, ``whatif``, ``fit`` and ``pareto``: decisions that take many searches."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def scale(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts:
     """Plan one job on clusters of several sizes, and say where more accelerators stop paying.
 
     --gpus and --nodes take a range, whose sizes double (64..4096 or 64-4096), or a list (64,96,128). The global batch
-    is the same at every size: that of `plan` at the largest, if --global-batch-size is not given. In place of a model,
-    the answer of `shardplan rl` is taken, whose step is then planned at every size.
+    is the same at every size, by default that of `plan` at the largest. The answer of `shardplan rl` can replace the
+    model; its step is then planned at every size.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.scale import scale_document
@@ -38,8 +38,8 @@ def scale(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts:
     of_rl = rl_question(flags.model, flags, space, but=("model", "num_accelerators"))
     with progress_bar("planning each size") as progress:
         if of_rl is not None:
-            return files.show(of_rl.scale(_sizes_given(flags), least_gain=least_gain, progress=progress).document())
-        asked, sizes = _asked_at_sizes(flags, space)
+            return files.show(of_rl.scale(_given_sizes(flags), least_gain=least_gain, progress=progress).document())
+        asked, sizes = _question_and_sizes(flags, space)
         put, searches, given = searched(flags, space, asked)
         found = scaling(put.question, sizes, searches, least_gain=least_gain, progress=progress)
     return files.show(scale_document(replace(found, assumptions=put.assumptions), given))
@@ -51,8 +51,8 @@ def sensitivity(
 ) -> int:
     """Say which hardware parameter pays: the elasticity of the best step time to each of them.
 
-    The fastest plan is searched again with every parameter worse and better. What these searches share is worked
-    out once. In place of MODEL may stand a plan file, or the answer of `shardplan rl`.
+    The fastest plan is searched again with every parameter worse and better. A plan file or the answer of
+    `shardplan rl` can replace the model.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.sensitivity import sensitivity_document
@@ -82,9 +82,9 @@ def whatif(
 ) -> int:
     """Change the cluster or the job of a plan, plan again, and compare term by term.
 
-    In place of MODEL may stand a plan file, of which flags replace what it has, or the answer of `shardplan rl`.
-    Without one, the plan to take is searched first. Changes are made one after the other. Bandwidths are in GB/s per
-    accelerator and direction.
+    MODEL can also be a plan file, whose values flags replace, or the answer of `shardplan rl`. Without a plan file, the
+    recommended plan is searched first. Changes are made one after the other. Bandwidths are in GB/s per accelerator and
+    direction.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.whatif import whatif_document
@@ -108,7 +108,7 @@ def whatif(
 
 
 def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[PutQuestion, Plan | None]:
-    """The question and the plan of a plan file; of a question by flags, no plan. Raises InputError."""
+    """The question and the plan of a plan file; for a question from flags, no plan. Raises InputError."""
     from shardplan.cli.question import asked, asked_again, picked_from
     from shardplan.reports.plan_file import is_plan_file, read_plan_file
 
@@ -120,13 +120,13 @@ def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tu
         raise InputError(
             f"--pick {pick} is given without a plan file",
             rule="--pick names a plan of a file",
-            hint="leave --pick out, or give a plan file in place of MODEL",
+            hint="leave --pick out, or give a plan file as MODEL",
         )
     return asked(flags, space), None
 
 
 def _changes(texts: Sequence[str]) -> dict[str, Any]:
-    """Values by name from ``name=value``, read as the flags of the same names. Raises InputError."""
+    """Values by name from ``name=value``, read like the flags of the same names. Raises InputError."""
     from shardplan.decide.whatif import change_of, check_named_once
 
     found = [(name.strip("-").replace("-", "_"), value) for name, value in pairs_of("--change", texts)]
@@ -138,7 +138,7 @@ def _changes(texts: Sequence[str]) -> dict[str, Any]:
 def fit(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: ChartFlags, wanted: FitForm) -> int:
     """Find the largest sequence, micro-batch or model, or the smallest cluster, that fits, with its plan.
 
-    Sequence lengths are looked at in steps of 1,024 tokens, clusters in whole nodes.
+    Sequence lengths are tried in steps of 1,024 tokens, clusters in whole nodes.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.answers.decisions.fit import fit_document
@@ -156,7 +156,7 @@ def fit(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: C
 
 
 def _sought(largest: str | None, smallest: str | None) -> Sought:
-    """What is sought. Raises InputError."""
+    """What is maximised or minimised. Raises InputError."""
     from shardplan.decide.largest import sought_of
 
     if (largest is None) == (smallest is None):
@@ -170,7 +170,7 @@ def _sought(largest: str | None, smallest: str | None) -> Sought:
 
 
 def _check_not_given(flags: QuestionForm, sought: Sought) -> None:
-    """Refuses a question that has what is sought. Raises InputError."""
+    """Refuses a question that gives the value to find. Raises InputError."""
     given = {
         "gpus": flags.num_accelerators is not None or flags.nodes is not None,
         "sequence_length": "sequence_length" in flags.job,
@@ -186,11 +186,11 @@ def _check_not_given(flags: QuestionForm, sought: Sought) -> None:
 def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: ChartFlags) -> int:
     """List the best compromises: plans or sizes that no other beats in time, memory, robustness and money.
 
-    The front is exact over all plans of the search space that fit. Robustness is the step time where things are worse.
-    In place of MODEL may stand a plan file, whose question is asked.
+    The front is exact over all plans of the search space that fit. Robustness is the pessimistic step time. A plan file
+    can replace the model: its question is asked.
 
-    If --gpus is a range (64..4096) or a list (64,96,128), sizes are compared, each with the plan to take: in time,
-    accelerators and money. With --tokens the time is that of the whole run, failures included.
+    If --gpus is a range (64..4096) or a list (64,96,128), sizes are compared by time, accelerators and money, each with
+    its recommended plan. With --tokens the time is that of the whole run, failures included.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.cli.question import are_several, asked_of_file, searched
@@ -205,7 +205,7 @@ def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts
     from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
     from shardplan.cli.progress import progress_bar
 
-    asked, sizes = _asked_at_sizes(flags, space)
+    asked, sizes = _question_and_sizes(flags, space)
     put, searches, given = searched(flags, space, asked)
     with progress_bar("planning each size") as progress:
         found = sizes_front(put.question, sizes, searches, progress=progress)
@@ -213,13 +213,13 @@ def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts
     return files.show(pareto_sizes_document(found, given))
 
 
-def _asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, list[int]]:
+def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, list[int]]:
     """The question at the largest size, and all sizes. Raises InputError."""
     from shardplan.cli.question import asked
     from shardplan.decide.scale import sizes_in
 
     if flags.num_accelerators is None and flags.nodes is None:
-        return asked(flags, space), []  # which names what is missing
+        return asked(flags, space), []  # raises, naming what is missing
     if flags.num_accelerators is not None and flags.nodes is not None:
         raise InputError(
             "--gpus and --nodes are both given", rule="the sizes are given once", hint="leave one of them out"
@@ -233,7 +233,7 @@ def _asked_at_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion,
     return put, [size * per_size for size in sizes]
 
 
-def _sizes_given(flags: QuestionForm) -> list[int]:
+def _given_sizes(flags: QuestionForm) -> list[int]:
     """The sizes of ``--gpus``. Raises InputError."""
     from shardplan.decide.scale import sizes_in
 

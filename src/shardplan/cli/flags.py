@@ -29,21 +29,21 @@ METAVARS: Final = {int: "N", float: "N", tuple: "N,N,..."}
 
 
 def flag(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """A flag with its help; ``panel``: the heading of the help under which it stands. Others as for typer."""
+    """A flag with its help; ``panel`` is its heading in the help. Other arguments are typer's."""
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
     """A command with one option for each field of the forms among its parameters.
 
-    A form is a dataclass; the command gets one with what was given, numbers read. Fields of a record (``FieldsOf``)
-    come as they were typed.
+    A form is a dataclass; the command gets one with the given values, with numbers parsed. Fields of a record
+    (``FieldsOf``) stay as they were typed.
     """
     return _Command(command)
 
 
 class _Command:
-    """A command whose options are made when typer asks for them: of the commands of a file, one is used."""
+    """A command whose options are made when typer asks for them, since only one command of a file is used."""
 
     def __init__(self, command: Callable[..., int]) -> None:
         update_wrapper(self, command)
@@ -57,7 +57,7 @@ class _Command:
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
-        """What typer reads."""
+        """The signature that typer reads."""
         options = [option for part in self.parts.values() for option in part.options]
         self.__annotations__ = {option.name: option.annotation for option in options}
         return inspect.Signature(options, return_annotation=int)
@@ -72,7 +72,7 @@ class _Part(NamedTuple):
 
     options: list[inspect.Parameter]
     take: Callable[[dict[str, Any]], Any]
-    """Takes its value out of those of the options."""
+    """Takes its value from those of the options."""
 
 
 def _parts(owner: Any, defaults: dict[str, Any]) -> dict[str, _Part]:
@@ -104,7 +104,7 @@ def _part(name: str, hint: Any, default: Any) -> _Part:
 
 
 def _record_part(record: FieldsOf) -> _Part:
-    """The fields of a record that are given, as they were typed."""
+    """The given fields of a record, as they were typed."""
     known = described(record.record)
 
     def take(given: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _record_part(record: FieldsOf) -> _Part:
 
 
 def _field_part(name: str, field: Described, form: type[Any]) -> _Part:
-    """A field of a form, its value read; the default where it is not given."""
+    """A field of a form with its parsed value, or its default."""
 
     def take(given: dict[str, Any]) -> Any:
         value = given.pop(name)
@@ -125,7 +125,7 @@ def _field_part(name: str, field: Described, form: type[Any]) -> _Part:
 
 
 def _option(name: str, field: Described, title: str) -> inspect.Parameter:
-    """The parameter of typer for a field: help, default, choices and completion."""
+    """The typer parameter for a field: help, default, choices and completion."""
     about = field.about
     kind: Any = {bool: bool, list: list[str], Path: Path}.get(field.kind.base, str)
     more: dict[str, Any] = {"help": help_of(field), "show_default": False}
@@ -145,7 +145,7 @@ def _option(name: str, field: Described, title: str) -> inspect.Parameter:
 
 
 def help_of(field: Described) -> str:
-    """What a field is, its choices and its default."""
+    """The help of a field, with its choices and its default."""
     text, names, default = field.about.help, field.kind.choices, field.default
     choices = f" {', '.join(names[:-1])} or {names[-1]}." if names and text.endswith(":") else ""
     if default is None or default is MISSING or not field.about.has_opposite or "Default:" in text:
@@ -159,7 +159,7 @@ def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def listed_by(module: str, function: str) -> Callable[[str], list[str]]:
-    """Completion with the names that a function of a module lists; it is imported when somebody asks."""
+    """Completion with the names that a function of a module lists; it is imported only when needed."""
 
     def complete(incomplete: str) -> list[str]:
         return one_of(getattr(import_module(f"shardplan.{module}"), function)())(incomplete)
@@ -173,8 +173,8 @@ class DetailFlags:
 
     PANEL = "Output"
 
-    explain: bool = switch("Also print reasons: limits, alternatives, near runs.")
-    assumptions: bool = switch("Also print all that was assumed.")
+    explain: bool = switch("Also print reasons: limits, alternatives, nearest runs.")
+    assumptions: bool = switch("Also print all assumptions.")
     all: bool = switch("Print everything.")
 
     @property
@@ -188,7 +188,7 @@ class DetailFlags:
         return self.assumptions or self.all
 
     def of_answer(self, more: PlanDetailFlags | None = None) -> AnswerDetail:
-        """How much an answer says of its plan."""
+        """How much an answer says about its plan."""
         from shardplan.answers.estimate import AnswerDetail
 
         of_plan = () if more is None else (more.stage, more.layout)
@@ -197,16 +197,16 @@ class DetailFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanDetailFlags:
-    """What more is printed of a plan: one pipeline stage tensor by tensor, and where its ranks lie."""
+    """More about a plan: one pipeline stage tensor by tensor, and where its ranks are."""
 
     PANEL = "Output"
 
     stage: int | None = asked(
-        "Also print what is alive at the memory peak of this pipeline stage, from 0; --explain does so of the fullest.",
+        "Also print what is in memory at the peak of this pipeline stage, from 0; --explain does so for the fullest.",
         least=0,
         most=MOST_STAGE,
     )
-    layout: bool = switch("Also print which ranks form each group, where they lie, and what each group sends.")
+    layout: bool = switch("Also print which ranks form each group, where they are, and what each group sends.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,14 +216,14 @@ class OutputFlags:
     PANEL = "Output"
 
     json: str | None = asked("Write the answer as JSON; - is standard output.", metavar="FILE|-")
-    force: bool = switch("Replace files that shardplan did not write.", is_rare=True)
+    force: bool = switch("Overwrite files that shardplan did not write.", is_rare=True)
 
     def target(self, where: str | None = None, flag: str = "--json", kind: OwnFile = JSON) -> JsonTarget:
-        """Where the file of ``flag`` goes; that of ``--json`` where none is named."""
+        """Target of the file of ``flag``, by default that of ``--json``."""
         return JsonTarget(self.json if flag == "--json" else where, flag, kind=kind, is_forced=self.force)
 
     def checked_target(self, *reads: str | Path | None) -> JsonTarget:
-        """As ``target``, once it is known that it can be written and is none of ``reads``. Raises InputError."""
+        """Like ``target``, after checking that it can be written and is none of ``reads``. Raises InputError."""
         target = self.target()
         target.check(*reads)
         return target

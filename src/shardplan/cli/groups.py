@@ -1,4 +1,4 @@
-"""How commands and groups of them behave: loaded when used, unknown names in our words, flags under their titles."""
+"""Commands and groups of commands: loaded when used, our errors for unknown names, flags under their titles."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardplan.base.errors import MOST_SHOWN, InputError, UnknownNameError, shor
 from shardplan.base.words import folded
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["--help", "-h"], "max_content_width": 110}
-"""How help is asked for and laid out."""
+"""Names of the help flag, and the layout of help."""
 
 LONGEST: Final = 300
-"""Characters of the first sentence of a command's help."""
+"""Most characters of the first sentence of a command's help."""
 FILES: Final = "examples/"
 """The folder of the files that examples use."""
 DETAILS: Final = " in detail"
-"""Ends the titles of groups of flags that few people need."""
+"""End of the titles of groups of flags that few people need."""
 HELP_ALL: Final = "--help-all"
 
 
@@ -40,16 +40,16 @@ class CommandEntry(NamedTuple):
     """First sentence of its help."""
     examples: tuple[str, ...] = ()
     module: str = ""
-    """Where it is, below ``shardplan.cli``; its own name where it is not given."""
+    """Its module below ``shardplan.cli``; by default its own name."""
     kind: type[TyperCommand] | None = None
-    """Class of the command; :class:`PlainCommand` where it is not given."""
+    """Class of the command; by default :class:`PlainCommand`."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands of a group by name; each is imported and built when it is first asked for."""
+    """The commands of a group by name; each is imported and built when it is first used."""
 
     def __init__(self, entries: Mapping[str, CommandEntry], built: MutableMapping[str, Any]) -> None:
-        """``built``: commands that are there already."""
+        """``built`` are commands that exist already."""
         self.entries, self.built = entries, built
 
     def __getitem__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class LazyCommands(MutableMapping[str, Any]):
         del self.built[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Names in the order of the entries, then those that have none."""
+        """Names in the order of the entries, then those without an entry."""
         yield from self.entries
         yield from (name for name in self.built if name not in self.entries)
 
@@ -76,7 +76,7 @@ class LazyCommands(MutableMapping[str, Any]):
 def _built(name: str, entry: CommandEntry) -> Any:
     """The command of an entry."""
     module = import_module(f"shardplan.cli.{entry.module or name}")
-    if hasattr(module, "app"):  # a group of its own
+    if hasattr(module, "app"):  # a group
         group = typer.main.get_command(module.app)
         group.name = name
         return group
@@ -86,20 +86,20 @@ def _built(name: str, entry: CommandEntry) -> Any:
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that says what a name that is none might have meant."""
+    """A group of commands that suggests what an unknown name may have meant."""
 
     ENTRIES: Mapping[str, CommandEntry] = {}
     """The commands, in the order of the reference."""
     TITLES: Mapping[str, tuple[str, ...]] = {}
-    """Under which title help lists which of them; all under one where there are none."""
+    """The commands under each title of the help; without titles, all under one."""
 
     OTHERWISE: Mapping[str, str] = {}
-    """Commands by the words that people type for them, folded."""
+    """Commands by other words that people type, folded."""
     RENAMED: Mapping[str, str] = {}
-    """Commands by a former name, which still works and which help does not list."""
+    """Commands by a former name, which still works but is not listed."""
 
     def __init__(self, **settings: Any) -> None:
-        """As typer's."""
+        """Like typer's."""
         super().__init__(**settings)
         self.commands = LazyCommands(self.ENTRIES, self.commands)
 
@@ -116,12 +116,12 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name.ljust(widest), self.ENTRIES[name].summary) for name in names])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's; texts are read as they are."""
+        """Like typer's; texts are read as they are."""
         _read_plainly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's, with former names, and our words for a name that is none."""
+        """Like typer's, with former names, and our error for an unknown name."""
         args = [self.RENAMED.get(args[0], args[0]), *args[1:]] if args else args
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             shown = [name for name, command in self.commands.items() if not command.hidden]
@@ -137,10 +137,10 @@ class CommandGroup(TyperGroup):
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help groups its flags, and never cuts their names off."""
+    """A command whose help groups its flags, and never truncates their names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's; texts are read as they are, and ``--help-all`` is help that leaves nothing out."""
+        """Like typer's; texts are read as they are, and ``--help-all`` is complete help."""
         _read_plainly(self.get_params(ctx))
         ctx.meta[HELP_ALL] = HELP_ALL in args
         args = ["--help" if arg == HELP_ALL else arg for arg in args]
@@ -149,7 +149,7 @@ class PlainCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes arguments and flags under the titles of their groups; those that few people need by name alone."""
+        """Writes arguments and flags under the titles of their groups; rarely needed ones only by name."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         details: dict[str, list[str]] = {}
         for parameter in self.get_params(ctx):
@@ -170,9 +170,9 @@ class PlainCommand(TyperCommand):
 
 
 def check_given_once(order: Sequence[Any], arguments: Sequence[str]) -> None:
-    """Refuses a flag of one value that ``order``, the parameters as they were read, has twice. Raises InputError.
+    """Refuses a repeated flag of one value; ``order`` are the parsed parameters in order. Raises InputError.
 
-    Flags that can be repeated take a list; a switch that has no opposite means the same each time.
+    Flags that can be repeated take a list; a repeated switch without an opposite means the same.
     """
     for parameter in dict.fromkeys(order):
         if order.count(parameter) == 1 or not _has_one_value(parameter):
@@ -193,7 +193,7 @@ def _has_one_value(parameter: Any) -> bool:
 
 
 def _given(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
-    """What follows each of the names: their values; of a switch the name that was typed."""
+    """What follows each of the names: their values; for a switch the name that was typed."""
     for place, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names:
@@ -202,7 +202,7 @@ def _given(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _write_names(formatter: Any, names: Mapping[str, list[str]]) -> None:
-    """Flags by name alone, a paragraph for each title; no line ends inside a name."""
+    """Flags by name only, a paragraph for each title; no line breaks inside a name."""
     widest = max(len(title) for title in names)
     for title, flags in names.items():
         lead = " " * formatter.current_indent + title.ljust(widest + 2)
@@ -223,12 +223,12 @@ def _is_detail(parameter: Any) -> bool:
 
 
 class CorrectedCommand(PlainCommand):
-    """A command whose ``--corrected`` may stand alone, for all corrections, or with the names of some."""
+    """A command whose ``--corrected`` means all corrections, or takes the names of some."""
 
     NAMES = re.compile(r"all|none|Q\d+([,+]\s*Q\d+)*", re.IGNORECASE)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's, which knows no flags whose value may be left out."""
+        """Like typer's, which has no flags with an optional value."""
         given = [
             "--corrected=all" if arg == "--corrected" and not self.NAMES.fullmatch(following) else arg
             for arg, following in zip(args, [*args[1:], ""], strict=False)
@@ -237,14 +237,14 @@ class CorrectedCommand(PlainCommand):
 
 
 ARGUMENTS: Final = "arguments of the script"
-"""Where they are in the context of a command."""
+"""Key of the script's arguments in the context of a command."""
 
 
 class ScriptCommand(PlainCommand):
-    """A command on a script, whose words after ``--`` are those of the script."""
+    """A command on a script; words after ``--`` belong to the script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's, which would take them for files."""
+        """Like typer's, which would take those words for files."""
         place = args.index("--") if "--" in args else len(args)
         ctx.meta[ARGUMENTS] = args[place + 1 :]
         return super().parse_args(ctx, args[:place])
@@ -261,11 +261,11 @@ READERS: Final[dict[Any, Callable[[Any], Any]]] = {
     list[str]: list,
     list[Path]: _paths,
 }
-"""How the value of a flag is read, by its type."""
+"""Readers of a flag's value, by its type."""
 
 
 def _read_plainly(parameters: Iterable[Any]) -> None:
-    """Lets flags take their texts without the validator that typer builds for each: 80 ms for those of a command."""
+    """Lets flags read their texts without the validator that typer builds for each: 80 ms for those of a command."""
     for parameter in parameters:
         read = READERS.get(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
         if read is not None:
@@ -273,12 +273,12 @@ def _read_plainly(parameters: Iterable[Any]) -> None:
 
 
 def _plain_reader(parameter: Any, read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """What takes the place of a parameter's own ``process_value``."""
+    """A replacement for a parameter's own ``process_value``."""
     validated = type(parameter).process_value
 
     def process(context: Any, value: Any) -> Any:
         if parameter.required and not value:
-            return validated(parameter, context, value)  # it says what is missing
+            return validated(parameter, context, value)  # it reports what is missing
         value = None if value is None else read(value)
         return value if parameter.callback is None else parameter.callback(context, parameter, value)
 

@@ -1,4 +1,4 @@
-"""``shardplan audit``, ``resume`` and ``export``: launch files read, their checkpoints, and launch files of a plan."""
+"""``shardplan audit``, ``resume`` and ``export``: reading launch files, their checkpoints, and writing launch files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Script or configuration, then files that it names or that hold with it. They are read, never run. "
+        help="Script or configuration, then files that it names or that go with it. They are read, never run. "
         "Arguments of the script come after --.",
         show_default=False,
     ),
@@ -56,7 +56,7 @@ def audit(
 ) -> int:
     """Say what a launch script runs, which rules it breaks, and what would be better.
 
-    Nothing of the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
+    Nothing in the file is executed. Exits with 1 if a broken rule stops the run or it does not fit in memory.
     """
     target = output.checked_target(*files, asked.model, asked.cluster)
     from shardplan.answers.audit import audit_document
@@ -109,9 +109,9 @@ NewArgument = Annotated[
 
 @with_flags
 def resume(*, old: OldArgument, new: NewArgument, asked: ResumeForm, output: OutputFlags) -> int:
-    """Say whether NEW can load the checkpoint that OLD saved, and what is not kept.
+    """Say whether NEW can load the checkpoint that OLD saved, and what is lost.
 
-    The answer is made from a dated record of the framework; what it does not say is unknown. `--env new.NODES=64` and
+    The answer comes from a dated record of the framework; what it does not say is unknown. `--env new.NODES=64` and
     `--given old.num_accelerators=512` are for one of the two files. Exits with 1 if it does not load, or is unknown.
     """
     target = output.checked_target(old, new, asked.model, asked.cluster)
@@ -134,7 +134,7 @@ def resume(*, old: OldArgument, new: NewArgument, asked: ResumeForm, output: Out
 
 NAMES = "megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, accelerate, nanotron or maxtext"
 RL_NAMES = ("verl", "nemo-rl", "slime")
-"""Frameworks that RL steps are written for."""
+"""Frameworks for which RL steps are exported."""
 
 PlanArgument = Annotated[
     Path,
@@ -162,13 +162,15 @@ class ExportFlags:
 def export(*, plan: PlanArgument, to: ToFlag, wanted: ExportFlags, output: OutputFlags) -> int:
     """Write a plan as launch files of a training framework.
 
-    What the files do not express is named. Data, tokenizer and learning rate are in one marked block, to be filled in.
+    What the files cannot express is listed. Data, tokenizer and learning rate are in one marked block to fill in.
     """
     from shardplan.launch.export.shell import ExportTarget
     from shardplan.launch.export.targets import target_named
 
     target = output.checked_target(plan)
-    is_rl = to.strip().lower() in RL_NAMES
+    from shardplan.rl.question import is_rl_file
+
+    is_rl = to.strip().lower() in RL_NAMES or is_rl_file(plan)
     beside = "" if is_rl else target_named(to).beside
     out, pick = wanted.out, wanted.pick
     files = None if out is None else ExportTarget(out, "--out", beside=beside, is_forced=output.force)
@@ -206,14 +208,14 @@ def _rl_export(file: Path, to: str, pick: str | None, stem: str) -> Export:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedExport:
-    """What ``plan --export`` asks for."""
+    """The request of ``plan --export``."""
 
     to: str
     files: ExportTarget
 
     @property
     def stack(self) -> str:
-        """The framework that is planned for where no other is named."""
+        """The framework to plan for if no other is named."""
         from shardplan.launch.export.targets import stack_name
 
         return stack_name(self.to)
@@ -249,7 +251,7 @@ def asked_export(flag: str, output: OutputFlags, *, stack: str | None, method: s
 
 
 def _show(made: Export, written: tuple[Path, ...]) -> None:
-    """The files themselves; where they were written, these, what a user fills in, and what the files do not say."""
+    """Prints the files, or if they were written, their names, what to fill in, and what they cannot express."""
     if not written:
         for name, text in made.files.items():
             sys.stdout.write(f"# ---- {name}\n{text}" if len(made.files) > 1 else text)

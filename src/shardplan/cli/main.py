@@ -59,7 +59,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ScriptCommand,
     ),
     "resume": CommandEntry(
-        "Say whether NEW can load the checkpoint that OLD saved, and what is not kept.",
+        "Say whether NEW can load the checkpoint that OLD saved, and what is lost.",
         (
             "shardplan resume examples/launch.sh examples/launch.sh --env new.TP=4",
             "shardplan resume examples/launch.sh examples/launch.sh --env new.NODES=16 --cluster dgx-h100 --json -",
@@ -75,7 +75,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "launch",
     ),
     "compare": CommandEntry(
-        "Put two or more plans side by side, term by term.",
+        "Compare two or more plans side by side, term by term.",
         (
             "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
             "shardplan compare examples/plans.json --pick 1,3",
@@ -116,7 +116,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "decisions",
     ),
     "budget": CommandEntry(
-        "Say how many accelerators, days and how much money and energy a training run takes.",
+        "Say how many accelerators and days, and how much money and energy, a training run takes.",
         (
             "shardplan budget llama-3.1-405b --cluster dgx-h100 --tokens 15.6T --days 60",
             "shardplan budget llama-3.1-70b --clusters dgx-h100,dgx-b200 --tokens 15T --gpus 2048",
@@ -184,7 +184,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "catalogue",
     ),
     "stacks": CommandEntry(
-        "List the training frameworks whose defaults are known, or show one.",
+        "List the training frameworks with known defaults, or show one.",
         ("shardplan stacks", "shardplan stacks torchtitan", "shardplan stacks --fields"),
         "catalogue",
     ),
@@ -198,7 +198,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         ("shardplan validate --by tier", "shardplan validate examples/my-runs.csv"),
     ),
     "calibrate": CommandEntry(
-        "Fit the constants of the estimate: to your own measured runs, or to kernels timed on this machine.",
+        "Fit the constants of the estimate to your own measured runs, or to kernels timed on this machine.",
         ("shardplan calibrate examples/my-runs.csv --out my-cluster.yaml",),
     ),
     "published": CommandEntry(
@@ -216,7 +216,7 @@ TITLES: Final = {
     "What is built in": ("models", "clusters", "accelerators", "stacks", "examples"),
     "Research": ("published", "schedules"),
 }
-"""The commands as help lists them."""
+"""Titles of the help, with their commands."""
 OTHERWISE: Final = words(
     {
         "plan": "search optimize optimise tune find best recommend auto autotune solve",
@@ -243,13 +243,13 @@ OTHERWISE: Final = words(
         "calibrate": "fit-constants calibration",
     }
 )
-"""Commands by what else they are called."""
+"""Commands by other words."""
 RENAMED: Final = {"timeline": "simulate"}
 """Former names of commands, which still work."""
 
 
 class Commands(CommandGroup):
-    """The group of commands; it turns every refusal into words, a record and an exit status."""
+    """The group of commands; it turns every refusal into an error text, a record and an exit status."""
 
     ENTRIES = COMMANDS
     TITLES = TITLES
@@ -262,12 +262,12 @@ class Commands(CommandGroup):
         forget_reads()
         try:
             status = super().main(arguments, **{**extra, "standalone_mode": False})
-            sys.stdout.flush()  # here, where a reader that has gone is expected
+            sys.stdout.flush()  # a reader that has gone is noticed here
         except SystemExit as stop:  # typer's own answer to a broken pipe is 1; completion of a shell ends with 0
             status = abandon_output() if stop.code == 1 else stop.code
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
-        except Exception as error:  # noqa: BLE001  # what is not refused is a defect, and has a status of its own
+        except Exception as error:  # noqa: BLE001  # anything else is a defect, and has its own status
             status = INTERRUPTED if is_from_interrupt(error) else _ended_by(error, arguments)
         if status == INTERRUPTED:
             interrupted()
@@ -275,7 +275,7 @@ class Commands(CommandGroup):
 
 
 def _ended_by(error: Exception, arguments: Sequence[str]) -> int:
-    """Says why a command gives no answer; its exit status."""
+    """Reports why a command gives no answer; returns its exit status."""
     if isinstance(error, UsageError):
         error = _from_usage(error, arguments)
     if isinstance(error, ShardplanError):
@@ -307,7 +307,7 @@ def _from_usage(error: Any, arguments: Sequence[str]) -> ShardplanError:
 
 
 def _command_of(context: Any, arguments: Sequence[str]) -> list[str]:
-    """Words of the command that could not be read."""
+    """Words of the command that could not be parsed."""
     words: list[str] = []
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))

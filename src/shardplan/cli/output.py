@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def show_document(
     document: AnswerDocument, target: JsonTarget, *, is_silent: bool = False, written: Sequence[str] = ()
 ) -> int:
-    """Writes the record where it is asked for and prints the answer; the exit code. Raises InputError.
+    """Writes the record if asked for and prints the answer; returns the exit code. Raises InputError.
 
-    ``is_silent``: whether another file of the command takes the place of the text; ``written``: names of its files.
+    ``is_silent``: whether another file of the command replaces the text; ``written``: names of its files.
     """
     if target.where is not None:
         from shardplan.render.record import document_record
@@ -45,7 +45,7 @@ def show_document(
 
 
 def print_document(document: AnswerDocument, target: JsonTarget, written: Sequence[str] = ()) -> None:
-    """Prints the answer, unless its record takes the place of the text."""
+    """Prints the answer, unless its record replaces the text."""
     if target.is_stdout:
         return
     from shardplan.render.page import Page
@@ -60,17 +60,17 @@ KINDS: Final[Mapping[str, OwnFile]] = {"csv": CSV, "html": HTML, "png": PNG, "sv
 
 @dataclass(frozen=True, kw_only=True)
 class ChartFlags:
-    """Which files show the answer."""
+    """Files that show the answer."""
 
     PANEL = "Output"
 
     csv: str | None = asked("Write the answer as a table.", metavar="FILE")
-    html: str | None = asked("Write the figure as a page, one file without a network.", metavar="FILE")
+    html: str | None = asked("Write the figure as a page that works offline.", metavar="FILE")
     png: str | None = asked("Write the figure as a picture (PNG).", metavar="FILE")
     svg: str | None = asked("Write the figure as a picture (SVG).", metavar="FILE")
 
     def files(self, output: OutputFlags, *reads: str | Path | None) -> ChartFiles:
-        """Where they go, once it is known that all can be drawn and written and are none of ``reads``.
+        """Targets, after checking that all can be drawn and written and are none of ``reads``.
 
         Raises InputError.
         """
@@ -80,10 +80,10 @@ class ChartFlags:
 
 
 class AnswerFiles:
-    """The files of an answer: its JSON, and those that the fields of a form name; what no flag names is not written."""
+    """The files of an answer: its JSON, and those that the fields of a form name."""
 
     def __init__(self, output: OutputFlags, form: object) -> None:
-        """``form``: one of whose fields each is a file, called as a row of ``KINDS``."""
+        """Every field of ``form`` is a file, with the name of a row of ``KINDS``."""
         names = described(type(form))
         self.answer = output.target()
         self.others = {name: output.target(getattr(form, name), f"--{name}", KINDS[name]) for name in names}
@@ -95,7 +95,7 @@ class AnswerFiles:
 
     @property
     def are_on_stdout(self) -> bool:
-        """Whether one of them takes the place of the text."""
+        """Whether one of them replaces the text."""
         return any(each.is_stdout for each in self.all)
 
     @property
@@ -104,11 +104,11 @@ class AnswerFiles:
         return [str(each.path) for each in self.others.values() if each.path is not None]
 
     def wants(self, *names: str) -> bool:
-        """Whether one of the files is asked for."""
+        """Whether any of the files is asked for."""
         return any(self.others[name].where is not None for name in names)
 
     def check(self, *reads: str | Path | None) -> None:
-        """Finds out early whether all files can be written, each another one. Raises InputError."""
+        """Checks early whether all files can be written and are distinct. Raises InputError."""
         check_one_on_stdout(self.all)
         check_together(self.all, reads)
 
@@ -126,7 +126,7 @@ class ChartFiles(AnswerFiles):
     """The files of a decision: a table, and a figure as a page or a picture."""
 
     def check(self, *reads: str | Path | None) -> None:
-        """Finds out early whether all files can be drawn and written. Raises InputError."""
+        """Checks early whether all files can be drawn and written. Raises InputError."""
         check_one_on_stdout(self.all)
         if self.others["png"].is_stdout:
             raise InputError("--png is -", rule="--png is a file", hint="give --png a file")
@@ -139,7 +139,7 @@ class ChartFiles(AnswerFiles):
         check_together(self.all, reads)
 
     def show(self, document: AnswerDocument) -> int:
-        """Writes the files that are asked for and prints the answer; the exit code. Raises InputError."""
+        """Writes the files that are asked for and prints the answer; returns the exit code. Raises InputError."""
         from shardplan.render.record import frame_rows
 
         if document.table is not None:
@@ -161,11 +161,11 @@ class ChartFiles(AnswerFiles):
 FIGURES: Final[Mapping[str, OwnFile]] = {".html": HTML, ".csv": CSV, ".png": PNG}
 """Files of a figure in a folder, by suffix."""
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""Starts of a text that a spreadsheet takes for a formula."""
+"""First characters of a text that a spreadsheet takes for a formula."""
 
 
 class Drawn(NamedTuple):
-    """A figure that is drawn and not yet written."""
+    """A drawn figure that is not yet written."""
 
     name: str
     files: Mapping[str, bytes]
@@ -176,9 +176,9 @@ class FigureFiles:
     """The folder that ``--out`` names, with a page (HTML), a picture (PNG) and a table (CSV) of each figure."""
 
     def __init__(self, folder: Path, names: Iterable[str], answer: JsonTarget) -> None:
-        """Finds out early whether figures of these names can be drawn and written. Raises InputError.
+        """Checks early whether figures of these names can be drawn and written. Raises InputError.
 
-        ``answer``: where the same command writes its JSON.
+        ``answer`` is the target of the same command's JSON.
         """
         from shardplan.plotting.chart import matplotlib_parts, subplots_of_plotly
 
@@ -191,7 +191,7 @@ class FigureFiles:
                 self._file(f"{name}{suffix}", kind).check(other=answer)
 
     def drawn(self, chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Drawn:
-        """A figure as the contents of its files; none of them is written. Raises InputError."""
+        """A figure as the contents of its files, not yet written. Raises InputError."""
         from shardplan.plotting.page import html_page
         from shardplan.plotting.picture import png_picture
 

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 OURS: Final = "shardplan"
-"""Our own search, as `shardplan published methods` calls it."""
+"""Name of our own search in `shardplan published methods`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedFlags:
-    """Who searches, and which framework runs the plan."""
+    """Which method searches, and which framework runs the plan."""
 
     method: str | None = field_asked(
-        "Ask another method in place of our search (see `shardplan published methods`): the question in its terms, "
+        "Use another method instead of our search (see `shardplan published methods`): the question in its terms, "
         "what it ignores, its configurations, and our estimate of each.",
         panel="Search",
         is_rare=True,
@@ -51,7 +51,7 @@ class WantedFlags:
 
 
 PLANS, LISTED = 10, 5
-"""Plans in the file and on the terminal where ``--top`` is not given."""
+"""Default numbers of plans in the file and on the terminal."""
 
 
 @with_flags
@@ -60,7 +60,7 @@ def plan(
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
-    Every plan is priced. --assumptions lists the defaults of what is left out.
+    Every plan is priced. --assumptions lists the defaults of everything that you leave out.
     """
     target = output.checked_target(*flags.reads)
     from shardplan.ask.questions import choices_in, space_of
@@ -88,7 +88,7 @@ def plan(
     put = asked(flags, search)
     result, assumed = _search(put, search), put.restricted(choices_in(space_of(search))).assumptions
     stated = result.stating_what_was_not_searched().assuming(assumed)
-    stated = replace(stated, estimates=tuple(stated.estimates))  # all are shown: they are made together
+    stated = replace(stated, estimates=tuple(stated.estimates))  # all are shown, so they are made together
     from shardplan.answers.search import search_document
     from shardplan.reports.explanation import explain
 
@@ -108,7 +108,7 @@ def plan(
 
 
 def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: DetailFlags, target: JsonTarget) -> int:
-    """The plan to take of every published framework, side by side."""
+    """The recommended plan of every published framework, side by side."""
     from shardplan.answers.frameworks import frameworks_document
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.progress import progress_bar
@@ -116,7 +116,7 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
     from shardplan.physics.frameworks.usual_stack import ANY, published_stacks
     from shardplan.planner.related.frameworks import answers_of
 
-    _refuse_what_is_of_one_framework(search)
+    _refuse_flags_of_one_framework(search)
     of_none = asked(replace(flags, stack=ANY))
     question, restricted = of_none.question, choices_in(space_of(search))
 
@@ -139,8 +139,8 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
     return show_document(document, target)
 
 
-def _refuse_what_is_of_one_framework(search: SearchForm) -> None:
-    """Raises InputError for flags that ``--stack all`` has no use for."""
+def _refuse_flags_of_one_framework(search: SearchForm) -> None:
+    """Raises InputError for flags that ``--stack all`` cannot use."""
     for name, value, rule in (
         ("--simulate-top", search.simulate_top, "the simulation ranks the plans of one framework"),
         ("--top", search.top, "frameworks are compared by one plan each"),
@@ -155,12 +155,12 @@ def _refuse_what_is_of_one_framework(search: SearchForm) -> None:
 
 
 def _check_other_method(method: str, search: SearchForm) -> None:
-    """Refuses flags of our own search: another method searches a space of its own. Raises InputError."""
+    """Refuses flags of our own search: another method has its own space. Raises InputError."""
     for name in ("fix", "limit", "exclude", "simulate-top", "use-all"):
         if getattr(search, name.replace("-", "_")):
             raise InputError(
                 f"--{name} is given with --method {method:.60}",
-                rule="--fix, --limit, --exclude, --simulate-top and --use-all are of our own search",
+                rule="--fix, --limit, --exclude, --simulate-top and --use-all belong to our own search",
                 hint=f"leave out --{name}, or --method",
             )
 
@@ -187,7 +187,7 @@ class FromFlags:
     """The plan file to start from."""
 
     file: Path | None = field_asked(
-        "Start from a plan file in place of MODEL; flags replace what it has.",
+        "Start from a plan file instead of MODEL; flags replace its values.",
         flags=("--from",),
         panel="Plan file",
         metavar="FILE",
@@ -208,7 +208,7 @@ def estimate(
 ) -> int:
     """Predict time, memory and traffic of one plan.
 
-    Fields of the plan that are left out take the framework's defaults; nothing is searched. With --observed, the
+    Fields of the plan that you leave out take the framework's defaults; nothing is searched. With --observed, the
     causes that would explain a measured step are priced and ranked.
     """
     file = source.file
@@ -224,7 +224,7 @@ def estimate(
         found = _read(file, flags.model)
         before = picked_from(found, source.pick)
         put, base = asked_again(found, flags, before.framework), before.plan
-        given = _stated(None if flags.stack is None else put.stack) | {*plan}
+        given = _stated_fields(None if flags.stack is None else put.stack) | {*plan}
     answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
     answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
     detail = details.of_answer(more)
@@ -258,8 +258,8 @@ def _read(file: Path, model: str | None) -> PlanFile:
     return read_plan_file(file)
 
 
-def _stated(named: Stack | None) -> set[str]:
-    """Fields that a plan of a file states: all but those that a framework named anew does otherwise."""
+def _stated_fields(named: Stack | None) -> set[str]:
+    """Fields that the plan of a file states: all except those that a newly named framework changes."""
     from shardplan.physics.frameworks.defaults import SWITCHES
 
     others = () if named is None else named.plan_fields()
@@ -267,7 +267,7 @@ def _stated(named: Stack | None) -> set[str]:
 
 
 def _explained(question: Question, answer: Estimate, observed: Sequence[Observed]) -> list[GapExplanation]:
-    """What bridges the gaps to what was measured."""
+    """Explanations of the gaps to the measurements."""
     if not observed:
         return []
     from shardplan.launch.audit.observed import explain
@@ -292,7 +292,7 @@ PicksFlag = Annotated[
 
 @with_flags
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
-    """Put two or more plans side by side, term by term."""
+    """Compare two or more plans side by side, term by term."""
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
     from shardplan.answers.comparison import compare as side_by_side

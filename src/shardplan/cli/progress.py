@@ -1,4 +1,4 @@
-"""How far a command is, on standard error, and the worker processes that share its work."""
+"""Progress of a command on standard error, and the worker threads that share its work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final
 
 SLOW = 0.5
-"""Seconds after which a command shows how far it is."""
+"""Time after which a command shows its progress. [s]"""
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on standard error, where that is a terminal and it takes its time."""
+    """A bar on standard error, if that is a terminal and the work takes long."""
     with progress_bars(what) as (advance,):
         yield advance
 
@@ -58,7 +58,7 @@ MOST_WORKERS: Final = 1024
 def workers_of(num_workers: int) -> Iterator[Executor | None]:
     """An executor with this number of workers; None for one, which is the program itself.
 
-    Threads: NumPy lets go of the interpreter while it computes, and nothing need be copied or started anew.
+    Workers are threads: NumPy releases the interpreter while it computes, and nothing need be copied or started.
     """
     if num_workers == 1:
         yield None

@@ -1,4 +1,4 @@
-"""Questions of commands: what the flags put, what of it is the user's own, and which plan of a file is meant."""
+"""Questions of commands: the question of the flags, what the user set, and the chosen plan of a file."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 
 def asked(flags: QuestionForm, space: SpaceForm | None = None) -> PutQuestion:
-    """The question that the flags put; ``space``: that of the searches that answer it. Raises InputError."""
+    """The question of the flags; ``space`` is that of the searches that answer it. Raises InputError."""
     record = record_of(flags, space)
     put = ask(record) if space is None else ask_search(record)
     return put._replace(assumptions=tuple(dict.fromkeys((*put.assumptions, *put.warnings))))
 
 
 def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> PutQuestion:
-    """The question of a plan file, with the given flags in place of what it has. Raises InputError."""
+    """The question of a plan file, with the given flags replacing its values. Raises InputError."""
     return ask_again(file.question, record_of(flags), framework, is_outdated=file.has_other_constants)
 
 
 def searched(
     flags: QuestionForm, space: SpaceForm, put: PutQuestion | None = None
 ) -> tuple[PutQuestion, Searches, tuple[str, ...]]:
-    """The question of a decision with all that was assumed, how it is searched, and what the answer says first.
+    """The question of a decision with all assumptions, how it is searched, and what the answer says first.
 
-    ``put``: the question, where it is not that of the flags alone. Raises InputError.
+    ``put`` is the question, if it is not that of the flags alone. Raises InputError.
     """
     from shardplan.decide.searching import Searches
 
@@ -68,7 +68,7 @@ def are_several(flags: QuestionForm) -> bool:
 
 
 def words_of(flags: QuestionForm, space: SpaceForm | None = None, *, with_size: bool = True) -> str:
-    """The question as words of a command, the framework apart; empty where a command would not find it again."""
+    """The question as words of a command, without the framework; empty if a command would not find it again."""
     if flags.model in (None, STDIN) or (flags.stack is not None and looks_like_path(flags.stack)):
         return ""
     size = {} if with_size else {"num_accelerators": None, "nodes": None}
@@ -87,7 +87,7 @@ def words_of(flags: QuestionForm, space: SpaceForm | None = None, *, with_size: 
 
 
 def given_by_user(flags: QuestionForm, search: SpaceForm | None = None) -> tuple[str, ...]:
-    """What is not the cluster's, the framework's or the search's own: as text, for the first lines of an answer."""
+    """What the user set in place of the cluster's, the framework's or the search's own, for the first lines."""
     rare = {name: value for name, value in flags.job.items() if described(Job)[name].about.is_rare}
     values = {**flags.overrides, **software_of(flags.software), **rare}
     values |= {name: with_unit(text, of_kind) for name, text, of_kind in _quantities(flags.overrides)}
@@ -110,7 +110,7 @@ MOST_PICK: Final = 1_000_000
 
 
 def picked_from(file: PlanFile, text: str | None) -> Estimate:
-    """The plan of ``file`` that --pick names; where it is not given, the recommended one. Raises InputError."""
+    """The plan of ``file`` that --pick names, by default the recommended one. Raises InputError."""
     return file.pick(file.best_pick if text is None else picked(text))
 
 

@@ -60,12 +60,12 @@ def budget(
     stack: StackField = None,
     profile: ProfileField = None,
 ) -> int:
-    """Say how many accelerators, days and how much money and energy a training run takes.
+    """Say how many accelerators and days, and how much money and energy, a training run takes.
 
-    Give --tokens and what the run may take. The rest is worked out: the fewest accelerators that are done within
-    --days, or the run that is done soonest for --money or --energy. Without any of these it may take 90 days.
+    Give --tokens and the limits of the run. The rest is worked out: the fewest accelerators that finish within
+    --days, or the run that finishes first for --money or --energy. Without any of these it may take 90 days.
 
-    In place of a model, the answer of `shardplan rl` is taken, with --steps for --tokens.
+    The answer of `shardplan rl` can replace the model, with --steps instead of --tokens.
     """
     files = charts.files(output, model, accelerator, stack, profile)
     from shardplan.answers.decisions.budget import budget_document
@@ -95,10 +95,10 @@ def budget(
             raise InputError(
                 "--steps is given without the answer of `shardplan rl`",
                 rule="a training run has tokens, a run of RL steps",
-                hint="give --tokens in place of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
+                hint="give --tokens instead of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
             )
         batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
-        asked = [_asked(name, flags, space, batches) for name in _names(wanted.clusters)]
+        asked = [_run_question(name, flags, space, batches) for name in _names(wanted.clusters)]
         is_sized = wanted.num_accelerators is not None or nodes is not None
         limits = [_limits(wanted, each.question.num_given if is_sized else None) for each in asked]
         pairs, ramp = zip(asked, limits, strict=True), wanted.batch_ramp
@@ -107,7 +107,7 @@ def budget(
 
 
 def _names(text: str | None) -> list[str] | list[None]:
-    """The clusters that are named. Raises InputError."""
+    """The named clusters. Raises InputError."""
     if text is None:
         return [None]
     names = text.split(",")
@@ -120,8 +120,10 @@ def _names(text: str | None) -> list[str] | list[None]:
     return names
 
 
-def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: BatchLimits | None) -> RunQuestion:
-    """What is trained on a cluster. Raises InputError."""
+def _run_question(
+    cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: BatchLimits | None
+) -> RunQuestion:
+    """The question of a run on a cluster. Raises InputError."""
     from shardplan.cli.question import searched
     from shardplan.decide.budget import RunQuestion
 
@@ -132,7 +134,7 @@ def _asked(cluster: str | None, flags: QuestionForm, space: SpaceForm, batches: 
 
 
 def _limits(wanted: BudgetForm, size: int | None) -> Limits:
-    """What the run may take, of these accelerators where they are given. Raises InputError."""
+    """The limits of the run, including the number of accelerators if given. Raises InputError."""
     from shardplan.decide.budget import Limits
     from shardplan.decide.operations import JOULES_PER_KWH
 
@@ -146,7 +148,7 @@ def _limits(wanted: BudgetForm, size: int | None) -> Limits:
 
 
 def _size_of_rl(asked: AskedAgain, wanted: BudgetForm, flags: QuestionForm) -> int | None:
-    """The accelerators of all RL steps, where they or their nodes are given. Raises InputError."""
+    """The accelerators of all RL steps, if they or their nodes are given. Raises InputError."""
     from shardplan.ask.questions import record_of, world_of
 
     record = record_of(replace(flags, num_accelerators=wanted.num_accelerators, model=None))
@@ -163,8 +165,8 @@ def rl(*, flags: QuestionForm, step: RlForm, space: SpaceForm, output: OutputFla
     """Plan a step of reinforcement learning: how many accelerators train, how many generate, and which wait.
 
     The trainer's plans, the layouts of the engine, the split of the accelerators and their placement are searched.
-    Fields are fixed by pool: --fix train.pp=16 --fix rollout.tp=32. --gpus takes trainer+generation (64+128) where the
-    pools are given. The answer (--json rl.json) can be asked again: scale, budget, whatif and sensitivity take it.
+    Fields are fixed by pool: --fix train.pp=16 --fix rollout.tp=32. --gpus takes trainer+generation (64+128) if the
+    pools are given. scale, budget, whatif and sensitivity take the answer (--json rl.json) as their model.
     """
     files = charts.files(output, *flags.reads)
     from shardplan.api.rl import planned
@@ -190,9 +192,9 @@ def rl(*, flags: QuestionForm, step: RlForm, space: SpaceForm, output: OutputFla
 
 
 def rl_question(path: str | Path | None, *forms: object, but: Collection[str] = ()) -> AskedAgain | None:
-    """The question of the answer of ``shardplan rl``; None where the path is of something else.
+    """The question of the answer of ``shardplan rl``; None if the path is of something else.
 
-    ``forms``: what is given besides, of which fields other than ``but`` are of another question. Raises InputError.
+    ``forms`` are other given values, of which fields other than ``but`` belong to another question. Raises InputError.
     """
     from shardplan.rl.question import is_rl_file
 
@@ -211,7 +213,7 @@ def rl_question(path: str | Path | None, *forms: object, but: Collection[str] = 
 
 
 def _given_flags(form: Any) -> Iterator[tuple[str, str]]:
-    """Names and flags of the fields of a form that are given."""
+    """Names and flags of the given fields of a form."""
     known, records = described(type(form)), {"job": Job, "overrides": Replaced}
     for each in fields(form):
         value = getattr(form, each.name)

@@ -26,7 +26,9 @@ from shardplan.reports.texts.answer import percent
 from shardplan.reports.timeline.bars import HUES, OF_KIND, ink_on, shades
 from shardplan.simulation.timeline import BACKWARD, FORWARD, WEIGHT_GRADIENT
 
-ScheduleArgument = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list.")]
+ScheduleArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="Name of an entry to show.")
+]
 HUES_OF: Final = {"F": OF_KIND[FORWARD], "B": OF_KIND[BACKWARD], "W": OF_KIND[WEIGHT_GRADIENT]}
 """Hues of the passes, as in the pictures of a step."""
 NUMBER: Final = 3
@@ -54,7 +56,7 @@ def schedules(*, output: OutputFlags, name: ScheduleArgument = None) -> int:
 
 
 def _show_schedules(page: Page, rows: Sequence[ScheduleRow]) -> None:
-    """One line for each."""
+    """Writes one line for each."""
     page.table(
         [
             TextColumn(title="name", cells=[row.name for row in rows], is_text=True),
@@ -77,7 +79,7 @@ def _show_schedules(page: Page, rows: Sequence[ScheduleRow]) -> None:
 
 
 def _show_schedule(page: Page, schedule: Schedule) -> None:
-    """What is known of it, and a drawing."""
+    """Writes the facts about a schedule, and a drawing."""
     row = schedule_row(schedule)
     page.line(f"{row.title} ({row.name})", style="bold", indent=0)
     page.line(row.source, style="dim")
@@ -96,7 +98,7 @@ def _show_schedule(page: Page, schedule: Schedule) -> None:
 
 
 def _show_drawing(page: Page, drawn: Drawing) -> None:
-    """A line for every rank, a character for every unit of time."""
+    """Writes a line for every rank, a character for every unit of time."""
     page.heading("Step", f"{drawn.num_ranks} ranks, {drawn.num_microbatches} micro-batches; every pass takes one unit")
     for rank, marks in enumerate(drawn.rows):
         text = Text()

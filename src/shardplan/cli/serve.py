@@ -19,8 +19,8 @@ OpenFlag = Annotated[bool, flag("Open the app in the browser.", "--open", panel=
 def serve(*, server: ServerFlags, open_it: OpenFlag = False) -> int:
     """Serve the web app and its JSON API. Nothing leaves this machine.
 
-    Only programs of this machine reach it. Another address, such as --host 0.0.0.0, needs a token: that of --token or
-    SHARDPLAN_TOKEN, or one that is made and printed. Ctrl-C ends it.
+    Only programs on this machine can reach it. Another address, such as --host 0.0.0.0, needs a token: that of --token
+    or SHARDPLAN_TOKEN, or one that is made and printed. Ctrl-C ends it.
     """
     settings = ServerSettings(**values_of(ServerSettings, server))
     serving = _serving()
@@ -36,7 +36,7 @@ def serve(*, server: ServerFlags, open_it: OpenFlag = False) -> int:
 
 
 def _serving() -> Any:
-    """The server. Raises InputError where its libraries are not installed."""
+    """The server. Raises InputError if its libraries are not installed."""
     try:
         from shardplan.web import serving
     except ModuleNotFoundError as error:

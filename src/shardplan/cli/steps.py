@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from shardplan.simulation.timeline import StepTimeline
 
 ALL_SCHEDULES = "all"
-"""In place of the name of a schedule."""
+"""Stands for all schedules."""
 MOST_RANK = 1_000_000
 MOST_SLOW = 1e6
 
 
 def _disturbance_of(step: StepForm) -> Disturbance:
-    """What the flags of jitter and of slow ranks say. Raises InputError."""
+    """The disturbance of the flags for jitter and slow ranks. Raises InputError."""
     from shardplan.simulation.step import Disturbance
 
     return Disturbance(jitter=step.jitter, seed=step.seed, slowdown=_slow(step.slow_rank, "--slow-rank"))
 
 
 def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
-    """Factors by number, from ``3=1.2``, several of them with commas. Raises InputError."""
+    """Factors by number, from ``3=1.2``, several separated by commas. Raises InputError."""
     found: dict[int, float] = {}
     for text in (part for given in texts or () for part in given.split(",")):
         which, is_there, factor = text.partition("=")
@@ -64,11 +64,11 @@ def _slow(texts: Sequence[str] | None, flag: str) -> dict[int, float]:
 
 
 def _replicas(wanted: SimulateForm) -> Replicas:
-    """What the flags of replicas say; without a number as many as the slow ones need. Raises InputError."""
+    """The replicas of the flags; by default as many as the slow ones need. Raises InputError."""
     from shardplan.simulation.exchanges import Replicas
 
     slowdown = _slow(wanted.slow_replica, "--slow-replica")
-    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not
+    least = max(*slowdown, 1) + 1 if slowdown else 1  # a slow one, and one that is not slow
     return Replicas(count=wanted.replicas or least, slowdown=slowdown)
 
 
@@ -92,7 +92,7 @@ def _check_one_given(plan: Path | None, times: Path | None) -> None:
 
 
 def _case(flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas) -> AnswerDocument:
-    """Simulates a case. Raises InputError where flags of plans are given too."""
+    """Simulates a case. Raises InputError if flags of plans are given too."""
     from shardplan.answers.timeline import simulated_case_document
     from shardplan.simulation.exchanges import simulate_replicas
     from shardplan.simulation.plan import timeline_of_times
@@ -108,7 +108,7 @@ def _case(flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, r
 
 
 def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
-    """The case of ``--times``. Raises InputError where flags of plans are given too."""
+    """The case of ``--times``. Raises InputError if flags of plans are given too."""
     if flags.schedule is not None or flags.stages is not None:
         flag = "--schedule" if flags.schedule is not None else "--stages"
         raise InputError(
@@ -123,7 +123,7 @@ def _case_of_file(flags: StepForm) -> tuple[Schedule, Pipeline, ChunkTimes]:
 
 
 def _picked(file: Path, flags: StepForm) -> tuple[Question, Plan]:
-    """The question of a plan file, and the plan of it that is meant. Raises InputError."""
+    """The question of a plan file, and its chosen plan. Raises InputError."""
     from shardplan.cli.question import picked_from
     from shardplan.reports.plan_file import read_plan_file
 
@@ -170,7 +170,7 @@ def _imbalanced(question: Question, ratio: float) -> Question:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingFlags:
-    """Which files show the step."""
+    """Files that show the step."""
 
     PANEL = "Output"
 
@@ -194,7 +194,7 @@ class MeasuredFlags:
     stages_out: str | None = asked("Write measured times of the stages as CSV for `simulate --stages`.", metavar="FILE")
 
     def check_unused(self) -> None:
-        """Refuses flags of a measured step where none is given. Raises InputError."""
+        """Refuses flags of a measured step if none is given. Raises InputError."""
         given = {"--against": self.against, "--step": self.step, "--stages-out": self.stages_out}
         flag = next((name for name, value in given.items() if value is not None), None)
         if flag is not None:
@@ -227,7 +227,7 @@ def simulate(
 ) -> int:
     """Simulate a step event by event: what each stage does and waits for at every moment, and the memory it holds.
 
-    The times and bytes are those of the estimate, whose step time is shown for comparison. With --times there is no
+    Times and bytes are those of the estimate, whose step time is shown for comparison. With --times there is no
     memory.
     """
     drawings = AnswerFiles(output, drawn)
@@ -275,7 +275,7 @@ def _plan(
 def _schedules(
     file: Path, flags: StepForm, drawings: AnswerFiles, *, disturbance: Disturbance, replicas: Replicas
 ) -> AnswerDocument:
-    """Simulates a plan under every schedule. Raises InputError where one is needed."""
+    """Simulates a plan under every schedule. Raises InputError if a single one is needed."""
     given = next((f"--{name}" for name in drawings.others if drawings.wants(name)), None)
     if given is not None or flags.stages is not None:
         flag = given or "--stages"
@@ -332,7 +332,7 @@ def _measured_step(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, 
 
 
 def _check_measured(files: Sequence[Path], flags: MeasuredFlags, step: StepForm, wanted: SimulateForm) -> None:
-    """Refuses flags that do nothing. Raises InputError."""
+    """Refuses flags that have no effect. Raises InputError."""
     if not files:
         raise InputError(
             "--measured is given without files",
@@ -366,7 +366,7 @@ def _splits(answer: MeasuredAnswer) -> bool:
 
 
 def _only(files: Sequence[Path]) -> Path | None:
-    """The plan file. Raises InputError where there are several."""
+    """The plan file. Raises InputError if there are several."""
     if len(files) > 1:
         raise InputError(
             f"{len(files)} files are given",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFlags:
-    """A grid, and who answers it."""
+    """A grid, and the workers that answer it."""
 
     PANEL = "Sweep"
 
@@ -32,17 +32,17 @@ class SweepFlags:
     )
     out: Path | None = asked("Folder of the results.", panel="Output", metavar="DIR")
     workers: int | None = asked("Number of worker processes. Default: 1.", least=1, most=MOST_WORKERS, metavar="N")
-    scheduler: str | None = asked("Dask scheduler whose workers ask.", metavar="tcp://HOST:PORT")
-    resume: bool = switch("Go on with the sweep in the folder.")
-    status: bool = switch("Say how far the sweep in the folder is.")
+    scheduler: str | None = asked("Dask scheduler whose workers run the searches.", metavar="tcp://HOST:PORT")
+    resume: bool = switch("Continue the sweep in the folder.")
+    status: bool = switch("Show the progress of the sweep in the folder.")
 
 
 @with_flags
 def sweep(*, wanted: SweepFlags) -> int:
     """Run a grid of searches: thousands of models, clusters, sizes and networks.
 
-    Each is an exhaustive search, as `shardplan plan` makes it. Rows are kept as they come: a sweep that was killed goes
-    on with --resume, and ends with the same table. Exits with 1 if questions failed, which --resume asks again.
+    Each is an exhaustive search, like `shardplan plan`. Rows are saved as they come: a killed sweep continues
+    with --resume, and ends with the same table. Exits with 1 if questions failed, which --resume repeats.
     """
     out, resume, num_workers = wanted.out, wanted.resume, wanted.workers or 1
     if out is None:
@@ -61,12 +61,12 @@ def sweep(*, wanted: SweepFlags) -> int:
         raise InputError("missing: the grid", rule="a new sweep has a grid", hint="name its file, or add --resume")
     if not resume:
         check_free(out)
-    _say_size(grid, num_workers, is_timed=not resume and wanted.scheduler is None)
+    _print_size(grid, num_workers, is_timed=not resume and wanted.scheduler is None)
     try:
         with _progress() as progress:
             rows = run(grid, out=out, workers=num_workers, scheduler=wanted.scheduler, resume=resume, progress=progress)
     except (KeyboardInterrupt, InputError):
-        _say_how_to_go_on(out)
+        _print_how_to_resume(out)
         raise
     counts = dict(rows["outcome"].value_counts().rows())
     sys.stdout.write(f"{len(rows):,} rows in {out / 'results.parquet'}: {_counted(counts)}.\n")
@@ -75,8 +75,8 @@ def sweep(*, wanted: SweepFlags) -> int:
     return 1 if FAILED in counts else 0
 
 
-def _say_size(grid: SweepGrid, num_workers: int, *, is_timed: bool) -> None:
-    """How many questions there are and about how long they take, before the first is asked."""
+def _print_size(grid: SweepGrid, num_workers: int, *, is_timed: bool) -> None:
+    """Prints the number of questions and their approximate time, before the first one."""
     from shardplan.decide.sweeps.grid import check_names
     from shardplan.decide.sweeps.run import FEW, expected_time
 
@@ -101,8 +101,8 @@ def _status(out: Path) -> int:
     return 0
 
 
-def _say_how_to_go_on(out: Path) -> None:
-    """What is kept of a sweep that was ended; nothing where none was begun."""
+def _print_how_to_resume(out: Path) -> None:
+    """Prints what is saved of a sweep that was ended; nothing if none was begun."""
     from shardplan.decide.sweeps.folder import MANIFEST, open_folder
 
     if (out / MANIFEST).exists():
@@ -122,7 +122,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 @contextmanager
 def _progress() -> Iterator[OnProgress | None]:
-    """A bar on standard error with rate, time left and failures, where that is a terminal."""
+    """A bar on standard error with rate, time left and failures, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -150,19 +150,19 @@ def _progress() -> Iterator[OnProgress | None]:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: 40 seconds, 6 minutes, 3 hours."""
+    """A time in words: 40 seconds, 6 minutes, 3 hours."""
     for size, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"
     return f"{max(round(seconds), 1)} second{'s' * (round(seconds) > 1)}"
 
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that is complete.")]
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished sweep.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlotFlags:
-    """What is drawn, and where to."""
+    """What is drawn, and where."""
 
     PANEL = "Plot"
 
@@ -172,7 +172,7 @@ class PlotFlags:
     facet: str | None = asked("A panel for each value of this field.", metavar="FIELD")
     where: list[str] | None = asked("Draw these rows only: memory=80. Can be repeated.", metavar="FIELD=VALUE")
     out: Path | None = asked("File: .html for a page, .png for a picture.", panel="Output", metavar="FILE")
-    force: bool = switch("Replace a file that shardplan did not write.", panel="Output")
+    force: bool = switch("Overwrite a file that shardplan did not write.", panel="Output")
 
 
 @with_flags

@@ -1,4 +1,4 @@
-"""What a flag that is none may have meant: another name of one, a value of one, or one that is spelt like it."""
+"""What an unknown flag may have meant: another name of a flag, a value of one, or a flag with a similar name."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from shardplan.inputs.software import Software
 from shardplan.inputs.words import RECOMPUTE_WORDS, SCHEDULES, field_meant
 
 FLAGS = {"num_accelerators": "--gpus", "framework": "--stack"}
-"""Flags that are called otherwise than their field."""
+"""Flags with another name than their field."""
 OTHERWISE: Final = {
     "gpu": ("--gpus", "--accelerator"), "-n": ("--gpus",), "gpus-per-node": ("--node-size",), "weeks": ("--days",),
     "-o": ("--json", "--out"), "out": ("--json",), "output": ("--json", "--out"),
 }  # fmt: skip
-"""Flags that other programs have, and ours that are meant."""
+"""Flags of other programs, and ours for the same."""
 RECORDS = (Job, Plan, Software)
 
 
 def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str) -> ShardplanError:
-    """What to say of ``option``; ``known``: flags of the command; ``usage``: where they are listed."""
+    """The error for ``option``; ``known`` are flags of the command; ``usage`` says where they are listed."""
     bare = option.removeprefix("--")
     field = field_meant(bare) or field_meant(bare.removeprefix("no-")) or bare.removeprefix("no-").replace("-", "_")
     if command == "plan" and field in ("dp", *described(Plan)):
@@ -62,7 +62,7 @@ def unknown_flag(option: str, known: Sequence[str], *, command: str, usage: str)
 
 
 def stray_field(message: str, known: Collection[str]) -> str:
-    """What to do about ``--fix tp=4 pp=2``, whose second field is an argument of its own; empty for other messages."""
+    """What to do about ``--fix tp=4 pp=2``, whose second field became a separate argument; empty for other messages."""
     found = STRAY.search(message)
     if found is None:
         return ""
@@ -75,18 +75,18 @@ STRAY: Final = re.compile(r"unexpected extra argument\S* \(((?:\w|-){1,30}=[^ )]
 
 
 def _with_value(bare: str, known: Collection[str]) -> Iterator[str]:
-    """The flag and value for a flag that is called like the value: ``--precision fp8``."""
+    """The flag and value for a flag with the name of the value: ``--precision fp8``."""
     for record in RECORDS:
         for field in described(record).values():
-            value = _value_called(field, bare)
-            way = None if value is None else _way(field, value, record, known)
+            value = _value_named(field, bare)
+            way = None if value is None else _flag_for(field, value, record, known)
             if way is not None:
                 yield way
                 return
 
 
-def _value_called(field: Described, bare: str) -> str | None:
-    """The value of ``field`` that is called so."""
+def _value_named(field: Described, bare: str) -> str | None:
+    """The value of ``field`` with that name."""
     if field.name == "recompute":
         is_policy = folded(bare) in RECOMPUTE_WORDS and len(bare) > SHORTEST
         return recompute_meant(bare) if is_policy else None
@@ -97,10 +97,10 @@ def _value_called(field: Described, bare: str) -> str | None:
 
 
 SHORTEST = 3
-"""Letters that a word of recomputation has at most to say nothing as a flag: ``op``, ``all``, ``yes``."""
+"""Most letters of a word of recomputation that is too short to suggest a flag: ``op``, ``all``, ``yes``."""
 
 
-def _way(field: Described, value: str, record: type, known: Collection[str]) -> str | None:
+def _flag_for(field: Described, value: str, record: type, known: Collection[str]) -> str | None:
     """How a command takes a value of a field."""
     if field.flag in known:
         return f"{field.flag} {value}"

@@ -38,7 +38,7 @@ ByFlag = Annotated[
         autocompletion=one_of(GROUPS),
     ),
 ]
-RlFlag = Annotated[bool, flag("The published steps of reinforcement learning, in place of training runs.")]
+RlFlag = Annotated[bool, flag("Compare the published RL steps instead of training runs.")]
 RunFlag = Annotated[str | None, flag("One published run in full, with the reasons for its error.", metavar="NAME")]
 HtmlFlag = Annotated[str | None, flag("Write a report with figures to this file.", panel="Output", metavar="FILE")]
 
@@ -58,7 +58,7 @@ def validate(
 
     The error of a row is exp|ln(predicted / measured)| - 1: twice too slow and twice too fast are both 100 %. Rows that
     cannot be predicted are listed with the reason. With a profile, its constants apply to runs of its generation.
-    A file of measured RL steps is known by its header; --rl is for the published ones.
+    A file of measured RL steps is recognised by its header; --rl is for the published ones.
     """
     target, page = output.target(), output.target(html, "--html", HTML)
     target.check(runs, profile)
@@ -130,7 +130,7 @@ def _rl_document(runs: str | None, by: str, refused: str | None) -> AnswerDocume
 
 
 def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Profile | None, str | None]:
-    """The comparison, the constants given, and the generation of accelerators to which they apply."""
+    """The comparison, the given constants, and the generation of accelerators to which they apply."""
     from shardplan.ask.names import profile_named
     from shardplan.calibrate.validate import validate as compare
 
@@ -141,7 +141,7 @@ def _validation(runs: str | None, profile: str | None) -> tuple[Validation, Prof
 
 
 def _report(found: Validation, profile: str | None, *, is_published: bool) -> str:
-    """The report as one page; left-out errors are known of the published runs."""
+    """The report as one page; left-out errors are known only for the published runs."""
     from shardplan.answers.accuracy.page import accuracy_parts
     from shardplan.calibrate.errors import read_needs
     from shardplan.inputs.readers.residuals import read_residuals

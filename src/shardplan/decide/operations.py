@@ -61,23 +61,23 @@ class Operations:
     )
     """From launch to the first step. [s]"""
     checkpoint_interval: float | None = _default_of_data(
-        "Training between two checkpoints: 30min. Default: the best, 5min at least.", **_TIME
+        "Training time between two checkpoints: 30min. Default: the best, at least 5min.", **_TIME
     )
     """Training between two checkpoints. [s]"""
     checkpoint_bandwidth: float | None = _default_of_data(
-        "Writing and reading of checkpoints, per accelerator: 0.15GB/s.",
+        "Bandwidth of checkpoints, written and read, per accelerator: 0.15GB/s.",
         least=0, most=1e15, unit="bytes/s", metavar="VALUE", is_rare=True,
     )  # fmt: skip
     """Bandwidth for writing and reading checkpoints, per accelerator. [bytes/s]"""
     spares: int | None = _default_of_data(
-        "Accelerators that are paid for and wait to replace failed ones. Default: 0 (the answer names a number).",
+        "Spare accelerators, which are paid for and replace failed ones. Default: 0 (the answer names a number).",
         least=0, most=10**7,
     )  # fmt: skip
     """Accelerators that wait to replace failed ones."""
-    repair_time: float | None = _default_of_data("Until a failed node is back: 24h.", **_TIME, includes_least=True)
+    repair_time: float | None = _default_of_data("Time until a failed node is back: 24h.", **_TIME, includes_least=True)
     """Time until a failed node is back. [s]"""
     currency: str = field(
-        default="USD", metadata=about("Of the price, and so of --money.", metavar="NAME", is_rare=True)
+        default="USD", metadata=about("Currency of the price and of --money.", metavar="NAME", is_rare=True)
     )
     """Currency of the price, if it is given; public quotes are in USD."""
     power_share: float | None = _default_of_data(

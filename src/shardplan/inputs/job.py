@@ -194,7 +194,7 @@ class Job:
     length for all, or mean and 90th percentile. By default one document fills the sequence.
     """
     train: Train = asked(
-        "All weights, adapters alone, or adapters next to 4-bit weights:", default="full", words=TRAINED
+        "What to train: all weights, adapters, or adapters on 4-bit weights:", default="full", words=TRAINED
     )
     """What is trained: the weights, or low-rank adapters on weights that are all frozen (LoRA, arXiv
     2106.09685). ``qlora`` becomes ``lora`` with ``base_weights`` nf4.
@@ -210,18 +210,16 @@ class Job:
     """Matrices that get adapters, a comma list: projections of attention (``q``, ``k``, ``v``, ``o``) and of MLPs
     (``gate``, ``up``, ``down``); ``qkv`` and ``gate_up`` are fused matrices with one adapter; ``all`` names all."""
     base_weights: BaseWeights = asked(
-        "Format of the weights next to adapters:", default="same", words=BASE_WEIGHTS, is_rare=True
+        "Format of the weights under adapters:", default="same", words=BASE_WEIGHTS, is_rare=True
     )
     """Format in which the matrices of layers are stored under adapters: the ``same`` as in full training; ``nf4``, in 4
     bits with an fp32 scale for every 64 weights; or ``nf4-dq``, with scales of 8 bits (QLoRA, arXiv 2305.14314). Before
     every use a matrix is dequantised to the format of the activations.
     """
-    freeze: str = asked(
-        "Parts that are not trained: embedding, head, layers:0-15.", default="none", metavar="PARTS", is_rare=True
-    )
+    freeze: str = asked("Parts to freeze: embedding, head, layers:0-15.", default="none", metavar="PARTS", is_rare=True)
     """Frozen parts in full training: a comma list of ``embedding``, ``head`` and ``layers:0-15``."""
     companion: str = asked(
-        "Frozen models that run forward beside training: reference=self, teacher=llama-3.1-70b:top-k=64, reward=MODEL.",
+        "Frozen models that run forward during training: reference=self, teacher=llama-3.1-70b:top-k=64, reward=MODEL.",
         default=NONE,
         metavar="ROLE=MODEL",
         is_rare=True,

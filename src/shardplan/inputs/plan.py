@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from shardplan.base.errors import InputError, UnknownNameError, shown
@@ -64,8 +65,7 @@ class Plan:
     pp: int = asked("Pipeline stages.", default=1, least=1, most=MAX_DEGREE)
     """Pipeline parallelism: stages that share the layers."""
     vp: int = asked(
-        "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: what is usual in the "
-        "framework.",
+        "Virtual stages (model chunks) per pipeline rank; 1 is not interleaved. Default: the framework's.",
         default=1,
         least=1,
         most=MAX_DEGREE,
@@ -86,11 +86,11 @@ class Plan:
     FSDP); hsdp shards as zero3 within ``sharding_degree`` ranks and replicates across (MiCS); hpz is zero3 with a
     second copy of the weights within ``sharding_degree`` ranks, which the backward pass gathers (ZeRO++)."""
     sharding_degree: int | None = asked(
-        "Ranks over which it shards. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True
+        "Ranks over which sharding splits. Default: all replicas.", least=1, most=MAX_DEGREE, is_rare=True
     )
     """Ranks over which it shards; by default all data- and context-parallel ranks."""
     schedule: str | None = asked(
-        f"Pipeline schedule, which follows from vp where not given: {joined(BUILT_IN, last='or')}.",
+        f"Pipeline schedule, by default the one that vp implies: {joined(BUILT_IN, last='or')}.",
         metavar="NAME",
         is_rare=True,
     )
@@ -105,10 +105,10 @@ class Plan:
     """``none``, ``selective`` (the attention core), ``op_sac`` (PyTorch's choice by operator), ``full``, or a comma
     list of ``RECOMPUTE_MODULES``."""
     recompute_num_layers: int | None = asked(
-        "Layers of a stage it applies to. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
+        "Layers of a stage that recompute. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
     )
     """Layers of each stage to which ``recompute`` applies; by default all."""
-    offload: Offload = asked("What lives in host memory:", default="none", words=OFFLOADS)
+    offload: Offload = asked("What to keep in host memory:", default="none", words=OFFLOADS)
     """What is in host memory: optimizer states (updated there) or saved activations."""
     offload_num_layers: int | None = asked(
         "Layers of a stage whose activations are offloaded. Default: all.", least=0, most=MAX_DEGREE, is_rare=True
@@ -129,7 +129,7 @@ class Plan:
     overlap_dp: bool = asked("Reduce gradients and gather parameters while computing.", default=True, is_rare=True)
     """Whether gradient reduction and parameter gathering overlap with computation."""
     overlap_pp: bool | None = asked(
-        "Overlap transfers between stages with computation. Default: where ranks hold several chunks.", is_rare=True
+        "Overlap transfers between stages with computation. Default: on if ranks hold several chunks.", is_rare=True
     )
     """Whether transfers between stages overlap with computation; by default on if ranks hold several chunks."""
     overlap_ep: bool = asked(
@@ -137,15 +137,15 @@ class Plan:
     )
     """Whether expert dispatch overlaps with another micro-batch's computation."""
     moe_dispatcher: MoeDispatcher | None = asked(
-        "How tokens reach their experts. Default: as the software says.", words=DISPATCHERS, is_rare=True
+        "How tokens reach their experts. Default: the software's.", words=DISPATCHERS, is_rare=True
     )
     """How tokens reach their experts (``Software.moe_dispatcher``); by default as in the job's software."""
     cuda_graphs: CudaGraphs | None = asked(
-        "Kernels replayed without the host. Default: as the software says.", words=GRAPHS, is_rare=True
+        "Kernels replayed without the host. Default: the software's.", words=GRAPHS, is_rare=True
     )
     """Kernels replayed without the host (``Software.cuda_graphs``); by default as in the job's software."""
     fused_loss: bool | None = asked(
-        "Compute the loss in pieces, without keeping the logits. Default: as the software says.", is_rare=True
+        "Compute the loss in pieces, without storing the logits. Default: the software's.", is_rare=True
     )
     """Whether the loss is computed in pieces without storing the logits (``Software.fused_loss``); by default as in the
     job's software.
@@ -160,7 +160,7 @@ class Plan:
     where the name stands alone: ``tp:4-dp:2-tp-cp-ep-dp-pp``.
     """
     stage_layers: tuple[int, ...] | None = asked(
-        "Layers of every virtual stage: 3,4,4,3. Default: shared evenly.",
+        "Layers of every virtual stage: 3,4,4,3. Default: as even as possible.",
         least=0,
         most=MAX_DEGREE,
         metavar="N,N,...",
@@ -277,12 +277,15 @@ class StatedPlan(Plan):
         return plan if isinstance(plan, cls) else cls(**{each.name: getattr(plan, each.name) for each in fields(plan)})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and asdict(self) == asdict(other)
+        return isinstance(other, Plan) and bool(_stated(self) == _stated(other))
 
     __hash__ = Plan.__hash__
 
     def __repr__(self) -> str:
         return f"Plan({super().__repr__().partition('(')[2]}"
+
+
+_stated = attrgetter(*(each.name for each in fields(Plan)))
 
 
 def chunk_layers(num_layers: int, num_chunks: int, num_mtp_layers: int = 0) -> tuple[int, ...]:

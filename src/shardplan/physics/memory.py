@@ -64,14 +64,16 @@ def offloaded_share(num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
 
 
 def on_device(in_flight: Numbers, num_layers: Numbers, numbers: PlanNumbers) -> Numbers:
-    """Micro-batches of kept activations on the device; of those that wait on the host the two layers on their way.
+    """Micro-batches of kept activations on the device: those of the layers that do not wait on the host.
 
-    Where all layers would wait, the last one stays, as its backward pass comes next (Megatron Core,
+    The first N of L layers travel while the device does not yet hold the L - N others, and come back as these go
+    (Transformer Engine, pytorch/cpu_offload.py, ``_init_offload_synchronization_dicts``). At least two are on their way
+    next to the last, whose backward pass comes first (Megatron Core,
     pipeline_parallel/fine_grained_activation_offload.py, ``_offload_margin``).
     """
     away = offloaded_share(num_layers, numbers)
-    here = 2.0 + np.greater_equal(away, 1)
-    return in_flight * (1 - away) + np.minimum(here / np.maximum(num_layers, 1), away)
+    least = np.where(np.greater(away, 0), np.minimum(3.0 / np.maximum(num_layers, 1), 1.0), 0.0)
+    return np.maximum(in_flight * (1 - away), least)
 
 
 def mask_bytes(job: Job, numbers: PlanNumbers) -> Numbers:

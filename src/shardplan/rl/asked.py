@@ -16,10 +16,11 @@ from shardplan.base.files import read_text
 from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded, switch_word
 from shardplan.decide.searching import Searches
-from shardplan.inputs.cluster import Cluster
+from shardplan.estimation.question import Question
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
+from shardplan.planner.restrictions import values_excluded, values_given
 from shardplan.planner.stopping import Stop
 from shardplan.rl.checks import check_asked, check_sum
 from shardplan.rl.engine import WEIGHT_BYTES
@@ -28,7 +29,7 @@ from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.programs import Framework, framework_of
 from shardplan.rl.task import DRAFTERS, PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
-from shardplan.rl.transfer import engine_facts, transfer_methods
+from shardplan.rl.transfer import checked_method, engine_facts
 
 PROMPT_TOKENS: Final = 256
 OF_EXPERTS: Final = ("ep", "overlap_ep", "moe_dispatcher")
@@ -52,12 +53,13 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     """
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
-    fixed, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    fixed, fixed_rollout = split_fixed(record.get("fix"))
     _check_names(fixed, record.get("limit"), record.get("exclude"))
     framework = framework_of(rl.get("framework"), rl.get("backend"), record.get("stack"))
     framework.check_plan({**(record.get("limit") or {}), **fixed})
     packing = _packing(rl, _answers(rl, reads_files=reads_files), framework)
-    total = train if generate is None or rl.get("rollout_cluster") else train + generate
+    other = rl.get("rollout_cluster")
+    total = train if generate is None or other is not None else train + generate
     of_trainer = {
         **framework.over(record),
         **({} if record.get("nodes") is not None else {"num_accelerators": total}),
@@ -72,7 +74,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         answers=packing.answers,
         packing=packing,
         critic=_critic(rl, put.question.model, reads_files=reads_files),
-        rollout_cluster=_rollout_cluster(rl, reads_files=reads_files),
+        rollout_cluster=None if other is None else cluster_of(other, reads_files=reads_files),
         num_train=train if generate is not None else None,
         num_rollout=generate,
         fixed_rollout=fixed_rollout,
@@ -80,8 +82,20 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     )
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
+    searches = Searches.of(stack=put.stack, stop=stop, **choices)
+    _check_values(searches, put.question)
     assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, Searches.of(stack=put.stack, stop=stop, **choices), assumed, put.warnings)
+    return AskedRl(task, searches, assumed, put.warnings)
+
+
+def _check_values(searches: Searches, question: Question) -> None:
+    """Refuses values that no plan can have: their search would only say that no plan fits. Raises InputError."""
+    try:
+        values_given(searches, question)
+        values_excluded(searches, question)
+    except InputError as error:
+        hint = error.hint.replace("--fix ", "--fix train.")
+        raise InputError(f"trainer: {error.message}", rule=error.rule, hint=hint) from None
 
 
 def _of_framework(choices: dict[str, Any], framework: Framework, model: ModelConfig) -> dict[str, Any]:
@@ -122,7 +136,7 @@ def _choices(rl: Record, framework: Framework) -> dict[str, Any]:
         "cache_precision": _format("cache_precision", rl),
         **_speculative(rl.get("speculative")),
         "engine": str(rl.get("engine") or framework.runs.get("engine", ("vllm",))[0]).lower(),
-        "transfer": _transfer(rl.get("transfer")),
+        "transfer": None if rl.get("transfer") is None else checked_method(str(rl["transfer"])),
         "placements": _placements(rl, framework),
         "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
         "in_flight": _yes("in_flight", rl.get("in_flight"), otherwise=True),
@@ -138,25 +152,20 @@ def _algorithm(rl: Record) -> str:
 
 def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
     """The lengths that ``mean=2k,max=4k`` or ``file=lengths.txt`` means. Raises InputError."""
-    if "=" not in text:
-        raise InputError(
-            f"--response-tokens is {shown(text)}",
-            rule="lengths have a mean and a max",
-            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
-        )
-    given = dict(pairs_of("--response-tokens", [part for part in text.split(",") if part.strip()] or [text]))
-    known = ("mean", "max", "spread", "endless", "file")
+    parts = [part for part in text.split(",") if part.strip()]
+    pairs = pairs_of("--response-tokens", parts) if all("=" in part for part in parts) else []
+    given, known = dict(pairs), ("mean", "max", "spread", "endless", "file")
     for name in given:
         if name not in known:
             raise UnknownNameError("name of --response-tokens", name, known, hint="write mean=2k,max=4k")
     cap = None if "max" not in given else whole(given["max"], "max", most=MOST_TOKENS, is_length=True)
     if "file" in given:
         return _measured(given, cap, reads_files=reads_files)
-    if cap is None or "mean" not in given:
+    if cap is None or "mean" not in given or len(given) < len(pairs):
         raise InputError(
             f"--response-tokens is {shown(text)}",
-            rule="lengths have a mean and a max",
-            hint="write --response-tokens mean=2k,max=4k",
+            rule="lengths have one mean and one max",
+            hint='write --response-tokens "mean=2k,max=4k", or "file=lengths.txt"',
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -172,7 +181,7 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
         raise InputError(
             f"--response-tokens has file with {', '.join(sorted(set(given) - {'file'})) or 'no file to read here'}",
             rule="a file of lengths stands alone, or with max; the server reads no files",
-            hint="write --response-tokens file=lengths.txt",
+            hint='write --response-tokens "file=lengths.txt"',
         )
     lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
     found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
@@ -196,7 +205,7 @@ def _check_given(record: Record, rl: Record) -> None:
     needed = {
         "prompts": "--prompts 64",
         "samples": "--samples 32",
-        "response_tokens": "--response-tokens mean=2k,max=4k",
+        "response_tokens": '--response-tokens "mean=2k,max=4k"',
     }
     missing = [how for name, how in needed.items() if rl.get(name) is None]
     if missing:
@@ -225,7 +234,9 @@ def _pools(given: Any) -> tuple[int, int | None]:
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:
-        raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
+        raise InputError(
+            f"--gpus is {shown(given)}", rule="accelerators are a number, or trainer+generation", hint=POOLS_HINT
+        )
     check_sum(given, tuple(counts))
     return counts[0], counts[1] if len(counts) == 2 else None
 
@@ -236,10 +247,6 @@ def _check_names(*choices: Mapping[str, Any] | None) -> None:
     for name in (name for given in choices for name in given or ()):
         if name not in known:
             raise UnknownNameError("field of a plan", name, known, hint="such as tp, pp or cp: --fix train.tp=2")
-
-
-def _first_values(fix: Any) -> dict[str, Any] | None:
-    return None if fix is None else {str(name): value for name, value in fix.items()}
 
 
 def _answers(rl: Record, *, reads_files: bool) -> Responses:
@@ -260,7 +267,9 @@ def _yes(name: str, given: Any, *, otherwise: bool) -> bool:
     found = FLAGS.get(folded(str(given)))
     if found is None:
         flag = f"--{name.replace('_', '-')}"
-        raise InputError(f"{flag} is {shown(given)}", rule=f"{flag} is yes or no", hint=f"write {flag} no")
+        raise InputError(
+            f"{flag} is {shown(given)}", rule=f"{name.replace('_', ' ')} is yes or no", hint=f"write {flag} no"
+        )
     return found
 
 
@@ -275,12 +284,15 @@ def _critic(rl: Record, policy: Any, *, reads_files: bool) -> Any:
             rule="of the algorithms, ppo trains a critic",
             hint="set --algorithm ppo, or leave --critic out",
         )
-    return model_of(rl["critic"], reads_files=reads_files)
-
-
-def _rollout_cluster(rl: Record, *, reads_files: bool) -> Cluster | None:
-    given = rl.get("rollout_cluster")
-    return None if given is None else cluster_of(given, reads_files=reads_files)
+    critic = model_of(rl["critic"], reads_files=reads_files)
+    if critic.vocab_size != policy.vocab_size:
+        raise InputError(
+            f"--critic {critic.name} has a vocabulary of {critic.vocab_size:,}, {policy.name} one of "
+            f"{policy.vocab_size:,}",
+            rule="a critic reads the tokens of the policy",
+            hint=f"choose a critic with a vocabulary of {policy.vocab_size:,}, or leave --critic out",
+        )
+    return critic
 
 
 def _format(name: str, rl: Record) -> str:
@@ -300,15 +312,6 @@ def _speculative(given: Any) -> dict[str, Any]:
         return {}
     drafts = whole(number_of, f"--speculative {folded(name)}", most=8) if number_of else 1
     return {"drafter": folded(name), "drafts": drafts}
-
-
-def _transfer(given: Any) -> str | None:
-    if given is None:
-        return None
-    known = transfer_methods()
-    if given not in known:
-        raise UnknownNameError("transfer", str(given), known, hint=f"one of {', '.join(known)}")
-    return str(given)
 
 
 def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.base.fields import dataclass, replace
 from shardplan.base.files import DATA, FileKind, read_text
-from shardplan.base.units import parse_whole
-from shardplan.base.words import FLAGS, folded, joined
+from shardplan.base.words import joined, one_of
+from shardplan.calibrate.runs.cells import COUNT, TEXT, YES_OR_NO, CellKind, RowCell, quantity
 from shardplan.decide.searching import Searches
 from shardplan.rl import observed
 from shardplan.rl.asked import PROMPT_TOKENS, ask_rl
@@ -29,8 +29,6 @@ from shardplan.rl.programs import FRAMEWORKS
 from shardplan.rl.search import PlacementSearch, RlPlan
 from shardplan.rl.task import PLACEMENTS, RlTask
 from shardplan.rl.transfer import engine_facts
-
-Number = TypeVar("Number", int, float)
 
 SHIPPED_STEPS: Final = DATA / "measured_runs" / "rl.csv"
 STEPS: Final = FileKind(
@@ -207,7 +205,7 @@ def steps_of(text: str, name: str) -> tuple[MeasuredRlStep, ...]:
                 rule=f"a row has as many cells as the header, {len(header)}",
                 hint="put values with commas in quotes",
             )
-        step = _step(dict(zip(header, cells, strict=True)), table.line_num, where)
+        step = _step(dict(zip(header, cells, strict=True)), table.line_num, name)
         if step.id in seen:
             raise InputError(f"{where}: id is {shown(step.id)} again", rule="ids are unique", hint="rename one row")
         seen.add(step.id)
@@ -228,89 +226,45 @@ def _check_header(header: Sequence[str], name: str) -> None:
         )
 
 
-def _step(cells: Mapping[str, str], line: int, where: str) -> MeasuredRlStep:
+def _step(cells: Mapping[str, str], line: int, name: str) -> MeasuredRlStep:
     values: dict[str, Any] = {"line": line}
-    for name, cell in cells.items():
-        text = cell.strip()
-        if not text and name in NEEDED:
-            raise InputError(
-                f"{where}: {name} is empty", rule=f"every row has {joined(NEEDED)}", hint=f"fill in {name}"
-            )
-        if text:
-            try:
-                values[name] = KINDS[name](text)
-            except (ValueError, InputError):
-                raise InputError(
-                    f"{where}: {name} is {shown(text)}",
-                    rule=f"{name} is {ALLOWED[KINDS[name]]}",
-                    hint=f"correct {name}, or leave it empty where the source does not say",
-                ) from None
+    for column, text in cells.items():
+        cell = RowCell(Path(name), line, cells.get("id", ""), column, text.strip(), is_required=column in NEEDED)
+        if cell.text:
+            values[column] = KINDS[column].read(cell)
+        elif cell.is_required:
+            raise cell.wrong("given")
     return MeasuredRlStep(**values)
 
 
-def _count(text: str) -> int:
-    return _between(parse_whole(text), 1, MOST_TOKENS * 1024)
+def _age(cell: RowCell) -> int:
+    if not (cell.text.isdecimal() and int(cell.text) <= 64):
+        raise cell.wrong(AGE.values)
+    return int(cell.text)
 
 
-def _age(text: str) -> int:
-    return _between(parse_whole(text), 0, 64)
-
-
-def _tokens(text: str) -> float:
-    return _between(float(text), 0.0, float(MOST_TOKENS))
-
-
-def _seconds(text: str) -> float:
-    return _between(float(text), 1e-6, 1e9)
-
-
-def _share(text: str) -> float:
-    return _between(float(text), 0.01, 1.0)
-
-
-def _between(value: Number, least: float, most: float) -> Number:
-    if not least <= value <= most:
-        raise ValueError(value)
-    return value
-
-
-def _yes(text: str) -> bool:
-    found = FLAGS.get(folded(text))
-    if found is None:
-        raise ValueError(text)
-    return found
-
-
-def _choice(allowed: Iterable[str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(text)
-        return text
+def _choice(allowed: Iterable[str]) -> CellKind:
+    def read(cell: RowCell) -> str:
+        if cell.text not in choices:
+            raise cell.wrong(one_of(choices))
+        return cell.text
 
     choices = tuple(allowed)
-    ALLOWED[read] = f"one of {', '.join(choices)}"
-    return read
+    return CellKind(one_of(choices), read)
 
 
-ALLOWED: Final[dict[Callable[[str], Any], str]] = {
-    str: "a text",
-    _count: "a whole number, 1 or more",
-    _age: "a whole number from 0 to 64",
-    _tokens: f"a number of tokens from 0 to {MOST_TOKENS:,}",
-    _seconds: "a time in seconds above 0",
-    _share: "a share from 0.01 to 1",
-    _yes: "yes or no",
-}
-"""What the cells of a column may be, by how they are read."""
-_OF_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
-    "str": str, "int": _count, "int | None": _count, "float": _seconds, "float | None": _seconds, "bool | None": _yes,
+SECONDS: Final = quantity(1e-6, 1e9, "s", values="a time in seconds above 0")
+AGE: Final = CellKind("a whole number from 0 to 64", _age)
+_OF_TYPES: Final[Mapping[str, CellKind]] = {
+    "str": TEXT._replace(values="a text"), "bool | None": YES_OR_NO._replace(values="yes or no"), "float": SECONDS,
+    "int | None": COUNT._replace(values="a whole number, 1 or more"), "float | None": SECONDS,
 }  # fmt: skip
-KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
+KINDS: Final[Mapping[str, CellKind]] = {
     **{field.name: _OF_TYPES[str(field.type)] for field in fields(MeasuredRlStep) if field.name != "line"},
-    "staleness": _age,
-    "drafts": _age,
-    "response_tokens_mean": _tokens,
-    "rollout_memory": _share,
+    "staleness": AGE,
+    "drafts": AGE,
+    "response_tokens_mean": quantity(0.0, MOST_TOKENS, "", values=f"a number of tokens from 0 to {MOST_TOKENS:,}"),
+    "rollout_memory": quantity(0.01, 1.0, "", values="a share from 0.01 to 1"),
     "tier": _choice(TIERS),
     "placement": _choice(PLACEMENTS),
     "rollout_precision": _choice(WEIGHT_BYTES),

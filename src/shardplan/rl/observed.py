@@ -48,7 +48,8 @@ class MeasuredPart(NamedTuple):
 
 def differences(texts: Sequence[str], plan: RlPlan) -> tuple[MeasuredPart, ...]:
     """The parts that ``step 171s, generation 95s`` names, those that are off by most first. Raises InputError."""
-    found = [_difference(part.strip(), plan) for text in texts for part in text.split(",") if part.strip()]
+    parts = [part.strip() for text in texts for part in text.strip(" ,").split(",")]
+    found = [_difference(part, plan) for part in parts]
     return tuple(sorted(found, key=lambda each: -abs(each.measured - each.predicted)))
 
 

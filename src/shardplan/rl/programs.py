@@ -113,11 +113,12 @@ class Framework:
         """Refuses the first of the given values that is not among those that are known. Raises InputError."""
         wrong = next((value for value in given if value not in known), None)
         if wrong is not None:
+            value = shown(int(wrong) if wrong.isdecimal() else wrong)
             rule = f"runs {name.replace('_', ' ')} {joined(known, last='or')} alone"
             fix = f"--fix {pool}{name}={known[0]}" if pool else f"--{name.replace('_', '-')} {known[0]}"
             fix = f"--placement {','.join(known)}" if name == "placement" else fix
             raise InputError(
-                f"{name.replace('_', ' ')}{' of the trainer' * bool(pool)} is {shown(wrong)}; {who} {rule}",
+                f"{name.replace('_', ' ')}{' of the trainer' * bool(pool)} is {value}; {who} {rule}",
                 rule=f"{who} {rule}",
                 hint=f"set {fix}, or leave it out",
             )
@@ -148,8 +149,8 @@ def backends() -> tuple[str, ...]:
 def framework_of(given: Any, backend: Any = None, stack: Any = None) -> Framework:
     """The framework that ``nemo-rl`` or ``nemo-rl:0.6`` means; its trainer is that of ``stack``. Raises InputError."""
     name, _, release = str(given or "").strip().lower().partition(":")
-    if (name or release) and name not in FRAMEWORKS:
-        raise UnknownNameError("--framework", name, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
+    if str(given or "").strip() and name not in FRAMEWORKS:
+        raise UnknownNameError("--framework", name or release, FRAMEWORKS, hint=f"one of {', '.join(FRAMEWORKS)}")
     if release:
         _check_release(name, release)
     trainer = str(backend or "").lower()

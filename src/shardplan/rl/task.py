@@ -197,7 +197,7 @@ def split_fixed(fixed: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[s
     train: dict[str, Any] = {}
     rollout: dict[str, int] = {}
     for name, value in (fixed or {}).items():
-        pool, dot, degree = name.partition(".")
+        pool, dot, degree = str(name).partition(".")
         values = value if isinstance(value, list | tuple) else [value]
         if dot and pool == "train":
             train[degree] = tuple(values)
@@ -227,6 +227,8 @@ def _whole(name: str, values: Any) -> int:
         number = 0
     if number < 1:
         raise InputError(
-            f"--fix {name} is {shown(values)}", rule="a degree is one whole number, 1 or more", hint=f"write {name}=8"
+            f"--fix {name} is {', '.join(map(shown, values))}",
+            rule="a degree is one whole number, 1 or more",
+            hint=f"write --fix {name}=8",
         )
     return number

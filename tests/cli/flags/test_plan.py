@@ -59,7 +59,7 @@ def test_help_states_the_defaults() -> None:
             default: Any = field.default
             if default is not None and default is not MISSING:
                 words = ("off", "on")[default] if isinstance(default, bool) else default
-                stated = "Default: what is usual" if field.name == "vp" else f"[default: {words}]"
+                stated = "Default: the framework's." if field.name == "vp" else f"[default: {words}]"
                 assert stated in shown[field.name].help, field.name
 
 

@@ -1,4 +1,4 @@
-"""Cells of a file of measured runs: how each kind of them is read, and what a user reads about a bad one."""
+"""Cells of a file of measured runs: how each kind is read, and the error for a bad one."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ RESULTS: Final = words(
         "torch.cuda.OutOfMemoryError resource-exhausted hip-out-of-memory",
     }
 )
-"""How a run ended; JAX calls a full memory ``RESOURCE_EXHAUSTED``."""
+"""Words for how a run ended; JAX calls a full memory ``RESOURCE_EXHAUSTED``."""
 TIERS: Final[Mapping[str, str]] = {"a": "A", "a-": "A-", "b": "B"}
 POLICIES: Final = (*RECOMPUTE_PRESETS, "minimal")
 LISTS: Final = ("overlap", "remat_tensors", "features")
-"""Options whose value is a list: what stands without ``=`` behind one of them continues it."""
+"""Options whose value is a list: a word without ``=`` after one of them continues it."""
 MOST_COUNT: Final = 10**9
 
 
 @dataclass(frozen=True)
 class RowCell:
-    """One cell and where it stands."""
+    """One cell with its place."""
 
     path: Path
     line: int
@@ -51,13 +51,13 @@ class RowCell:
     column: str
     text: str
     is_required: bool = False
-    """Whether every row has a value in the column."""
+    """Whether every row needs a value in the column."""
 
     def wrong(self, allowed: str, guess: str = "") -> InputError:
-        """What a user reads about a bad cell; ``guess``: what was probably meant."""
+        """The error for a bad cell; ``guess``: what was probably meant."""
         text = self.text if self.text.isprintable() else repr(self.text)[1:-1]
         hint = f"correct {self.column}"
-        if not self.text:  # only what must be there is refused for being empty
+        if not self.text:  # only a required cell is refused for being empty
             hint = f"fill in {self.column}"
         elif not self.is_required:
             hint += ", or leave the cell empty where it is not stated"
@@ -75,26 +75,26 @@ class Taken:
 
     value: Any
     text: str
-    """What stands there."""
+    """The text of the cell."""
     meaning: str = ""
-    """What it is taken as, where the value itself does not say so."""
+    """How it is understood, if the value itself does not say so."""
 
 
 class CellKind(NamedTuple):
     """What the cells of a column hold."""
 
     values: str
-    """As the documentation lists them."""
+    """The values, as the documentation lists them."""
     read: Callable[[RowCell], Any]
-    """Of a cell that is not empty."""
+    """Reads a cell that is not empty."""
     empty: Any = None
-    """What an empty cell says."""
+    """The value of an empty cell."""
     allowed: str = "given"
-    """What must stand in a cell that may not be empty."""
+    """Allowed values of a cell that may not be empty."""
 
 
 def word(table: Words[str], empty: str | None = None) -> CellKind:
-    """A value of the table, under any of its names; ``empty``: what an empty cell says."""
+    """A value of the table, under any of its names; ``empty`` is the value of an empty cell."""
 
     def read(cell: RowCell) -> str | Taken:
         value = table.get(folded(cell.text))
@@ -106,12 +106,12 @@ def word(table: Words[str], empty: str | None = None) -> CellKind:
 
 
 def listed(values: Iterable[str]) -> str:
-    """Values as the documentation shows them."""
+    """Values in the form of the documentation."""
     return ", ".join(f"`{value}`" for value in values)
 
 
 def _attention(cell: RowCell) -> str | Taken:
-    """The kernel; ``drafts`` takes the generation that its name may tell."""
+    """The kernel; ``drafts`` takes the generation from its name."""
     value, generation = word(ATTENTIONS).read(cell), ATTENTION_GENERATIONS.get(folded(cell.text))
     if isinstance(value, Taken) and generation:
         return Taken(value.value, cell.text, f"{value.value} (attention_generation {generation})")
@@ -131,7 +131,7 @@ def _yes_or_no(cell: RowCell) -> bool:
 
 
 def _count(cell: RowCell) -> int:
-    """Whole numbers, also as a spreadsheet writes them (``8.0``)."""
+    """Whole numbers, also in the form of spreadsheets (``8.0``)."""
     number = cell.text.removesuffix(".0") if cell.text[:1].isdigit() else cell.text
     try:
         value = parse_whole(number, is_length=cell.column == "sequence_length")
@@ -167,7 +167,7 @@ def _month(cell: RowCell) -> str:
 
 
 def _recompute(cell: RowCell) -> str | Taken:
-    """A policy, or modules in the order given; ``moe_act`` is another name of the experts' ``activation``."""
+    """A policy, or modules in the given order; ``moe_act`` is another name for the experts' ``activation``."""
     parts = [part.strip() for part in re.split(r"[,+]", cell.text)]
     found = [_policy_or_module(cell, part, is_alone=len(parts) == 1) for part in parts]
     value = ",".join(dict.fromkeys(found))
@@ -184,7 +184,7 @@ def _policy_or_module(cell: RowCell, part: str, *, is_alone: bool) -> str:
 
 
 def _options(cell: RowCell) -> dict[str, str] | Taken:
-    """``key=value`` pairs between semicolons."""
+    """``key=value`` pairs separated by semicolons."""
     read: dict[str, str] = {}
     last, continued = "", []
     for part in cell.text.split(";"):

@@ -1,4 +1,4 @@
-"""What the columns, the stack and the options of a measured run chose so far, and which option chose what."""
+"""The choices of the columns, the stack and the options of a measured run, and which option made each."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from shardplan.inputs.cluster import LinkType
 Part = Literal["software", "job", "plan"]
 T = TypeVar("T")
 MOST_SHOWN: Final = 80
-"""Characters of a value that are printed."""
+"""Most characters of a value that are printed."""
 
 
 @dataclass(kw_only=True)
 class Choices:
-    """Fields chosen so far, and what there is to say about them."""
+    """Fields chosen so far, and notes about them."""
 
     run: MeasuredRun
     software: dict[str, Any] = field(default_factory=dict)
     job: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     network: LinkType | None = None
-    """Kind of the links between scale-up domains, where it is stated."""
+    """Kind of the links between scale-up domains, if stated."""
     metered_rank: int | None = None
-    """Pipeline rank whose memory was measured (-1: the last), where it is stated."""
+    """Pipeline rank whose memory was measured (-1: the last), if stated."""
     assumed: list[str] = field(default_factory=list)
-    """What was taken for granted as text."""
+    """Assumptions as text."""
     taken: list[str] = field(default_factory=list)
-    """Of what was assumed, names and words of the row that are taken as others."""
+    """Assumptions about names and words of the row that were understood as others."""
     ignored: list[str] = field(default_factory=list)
-    """What was stated and has no place in the estimate."""
+    """Stated values without a place in the estimate."""
     unknown: list[str] = field(default_factory=list)
-    """Of what is ignored, that which shardplan does not know."""
+    """Ignored values that shardplan does not know."""
     unclear: set[str] = field(default_factory=set)
     """Options whose value is not understood."""
     stated: dict[tuple[Part, str], tuple[str, object]] = field(default_factory=dict)
-    """Option that set a field, and the value it gave."""
+    """The option that set a field, and its value."""
 
     def state(self, key: str, part: Part, **values: object) -> None:
-        """Sets fields as option ``key`` says. Raises ``InputError`` where another option gave another value."""
+        """Sets fields for option ``key``. Raises ``InputError`` if another option gave another value."""
         for name, value in values.items():
             other, before = self.stated.setdefault((part, name), (key, value))
             if before != value:
@@ -53,12 +53,12 @@ class Choices:
             getattr(self, part)[name] = value
 
     def say_taken(self, text: str) -> None:
-        """Reports a name or a word that is taken as another."""
+        """Reports a name or a word that is understood as another."""
         self.assumed.append(text)
         self.taken.append(text)
 
     def say_unknown(self, text: str) -> None:
-        """Reports what shardplan does not know and does not use."""
+        """Reports something that shardplan does not know and does not use."""
         self.ignored.append(text)
         self.unknown.append(text)
 
@@ -68,7 +68,7 @@ class Choices:
         self.say_unknown(f"option {key}={value[:MOST_SHOWN]} is not {allowed}{guess}")
 
     def meant(self, key: str, value: str, table: Mapping[str, T]) -> T | None:
-        """What the words of an option mean by ``table``; None, and reported, where they are not in it."""
+        """The meaning of an option's words in ``table``; if they are not in it, reports that and returns None."""
         found = table.get(folded(value))
         if found is None and True in table.values():
             self.not_known(key, value, "yes or no")
@@ -77,7 +77,7 @@ class Choices:
         return found
 
     def contradicts_itself(self, key: str, value: str, how: str) -> InputError:
-        """What a user reads about an option of which one part excludes another."""
+        """The error for an option of which one part excludes another."""
         hint = f"correct {key}, or leave it out where it is not stated"
         return self._contradiction(f"option {key} is '{value[:MOST_SHOWN]}', where {how}", hint)
 

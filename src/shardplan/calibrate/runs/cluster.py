@@ -1,4 +1,4 @@
-"""The cluster that a measured run states: the usual one of its accelerator, with what the run says of its network."""
+"""The cluster of a measured run: the usual one of its accelerator, with the network that the run states."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from shardplan.inputs.readers.hardware_files import hop_latency
 
 
 def cluster_of_run(run: MeasuredRun, network: LinkType | None) -> Cluster:
-    """The usual cluster of the run's accelerator with what is stated of its network. Raises ``InputError``.
+    """The usual cluster of the run's accelerator with the stated network. Raises ``InputError``.
 
-    Stated are the size of scale-up domains, and the bandwidth and the kind (``network``) of the links between them.
+    A run may state the size of scale-up domains, and the bandwidth and the kind (``network``) of the links between
+    them.
     """
     return _cluster(run.accelerator, run.scale_up_size, run.inter_node_bandwidth, network)
 
@@ -35,7 +36,7 @@ def _cluster(accelerator: str, size: int | None, bandwidth: float | None, networ
 
 
 def _with_domain(cluster: Cluster, size: int) -> Cluster:
-    """Fast domains of another size; tiers that they swallow vanish."""
+    """The cluster with fast domains of another size; tiers inside them disappear."""
     inner = cluster.innermost
     if inner.size == size:
         return cluster

@@ -1,8 +1,8 @@
-"""The columns of a file of measured runs, each told once: what its cells hold, what it means, its other names.
+"""The columns of a file of measured runs, each declared once: its cells, its meaning, its other names.
 
 Reading, errors, documentation and the names that are understood all derive from ``COLUMNS``. The first line of a file
-names the columns, also as people and frameworks call them (``TP``, ``gbs``, ``seq_len``); the answer reports this once
-for the whole file. One error names all that is wrong with a header.
+names the columns, also by the names of people and frameworks (``TP``, ``gbs``, ``seq_len``); the answer reports this
+once for the whole file. One error names everything that is wrong with a header.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class RunColumn:
     name: str
     kind: CellKind
     meaning: str = ""
-    """As the documentation says it."""
+    """Its meaning in the documentation."""
     names: str = ""
-    """Its other names, between spaces; fields of a job and a plan have theirs in :mod:`shardplan.inputs.words`."""
+    """Its other names, separated by spaces; fields of a job and a plan have theirs in :mod:`shardplan.inputs.words`."""
     stored_as: str | None = None
-    """Field of ``MeasuredRun`` where it has another name; empty where another column's field holds it."""
+    """Field of ``MeasuredRun``, if it has another name; empty if another column's field holds it."""
     measures: Literal["", "time", "memory", "end"] = ""
-    """What it says was measured. Every row has one of these columns."""
+    """The measured quantity. Every row has one of these columns."""
     is_required: bool = False
-    """Whether every row has a value."""
+    """Whether every row needs a value."""
 
     @property
     def field(self) -> str:
-        """Field of ``MeasuredRun`` that holds it; empty where another column's does."""
+        """Field of ``MeasuredRun`` that holds it; empty if another column's does."""
         return self.name if self.stored_as is None else self.stored_as
 
     def read(self, cell: RowCell) -> Any:
@@ -57,7 +57,7 @@ COLUMNS: Final[Mapping[str, RunColumn]] = {
         RunColumn(
             "id",
             cells.TEXT,
-            "unique name of the row; where the column is missing, the name of the file and the line",
+            "unique name of the row; without the column, the name of the file and the line",
             "id run run-id run-name name experiment config-name job-id",
             is_required=True,
         ),
@@ -226,27 +226,28 @@ COLUMNS: Final[Mapping[str, RunColumn]] = {
         RunColumn("notes", cells.TEXT, names="notes note comment comments remarks"),
     )
 }
-"""Every column by its name."""
+"""Columns by name."""
 
 COLUMN_NAMES: Final = words({column.name: column.names for column in COLUMNS.values() if column.names})
-"""Names of the columns that no field of a job or a plan has. Left out are those that mean several things: ``tps`` is
-of one accelerator in torchtitan and of all elsewhere, ``throughput`` may be of samples."""
+"""Names of the columns that are no field of a job or a plan. Ambiguous ones are left out: ``tps`` is
+of one accelerator in torchtitan and of all elsewhere, ``throughput`` may be of samples.
+"""
 REQUIRED: Final = tuple(column.name for column in COLUMNS.values() if column.is_required)
-"""Columns in which every row has a value; rows of a file without ids are named by their lines."""
+"""Columns that need a value in every row; rows of a file without ids are named by their lines."""
 IN_HEADER: Final = tuple(name for name in REQUIRED if name != "id")
 """Columns that every file has."""
 MEASURES: Final = tuple(column.name for column in COLUMNS.values() if column.measures)
-"""Columns of which a row states one at least."""
+"""Columns of which a row states at least one."""
 TIMES, MEMORIES = (
     tuple(column.name for column in COLUMNS.values() if column.measures == what) for what in ("time", "memory")
 )
-"""Those that state a step time or a rate that it follows from, and those that state a peak memory."""
+"""Columns that state a step time or a rate that it follows from, and columns that state a peak memory."""
 
 
 MOST_COLUMNS: Final = 256
 MOST_LISTED: Final = 12
 SHORTEST: Final = 3
-"""Letters of a name that is near to too many others to be a slip."""
+"""Names with fewer letters resemble too many others to count as misspelt."""
 TEMPLATE_HINT: Final = "`shardplan calibrate --template` prints a file to start from"
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
 AMBIGUOUS: Final[Mapping[str, str]] = {
@@ -256,7 +257,7 @@ AMBIGUOUS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tflops", "tflop/s", "flops", "mfu"), "tflops_per_accelerator, in FLOP of the model"),
     **dict.fromkeys(("time", "latency", "duration"), "step_time_s or step_time_ms"),
 }
-"""Names that may mean several columns, by their folded form, and these columns."""
+"""Ambiguous names by their folded form, and the columns that they may mean."""
 UNITS: Final = re.compile(r"\s*[(\[]\s*([\w/.%]+)\s*[)\]]")
 """A unit in brackets: ``step time (s)``."""
 FOLDED: Final = {folded(name): name for name in COLUMNS}
@@ -266,13 +267,13 @@ class Header(NamedTuple):
     """The columns of a file."""
 
     columns: tuple[str, ...]
-    """Of each cell of a row, in our names; one that is not known keeps its own."""
+    """The column of each cell of a row, by our names; an unknown one keeps its own."""
     taken: tuple[str, ...]
     """Names that are read as others: ``TP is read as tp``."""
 
 
 def separator_of(text: str, label: str) -> str:
-    """What separates columns: commas, or the semicolons or tabs of a first line without commas. Raises ``InputError``.
+    """The separator: commas, or the semicolons or tabs of a first line without commas. Raises ``InputError``.
 
     A line that starts with ``#`` and does not name the columns is a comment, and comments are not read.
     """
@@ -290,7 +291,7 @@ def separator_of(text: str, label: str) -> str:
 
 
 def column_meant(name: str) -> str | None:
-    """The column that ``name`` means; None where it is none.
+    """The column that ``name`` means; None if there is none.
 
     >>> column_meant("Tokens/s/GPU")
     'tokens_per_second_per_accelerator'
@@ -303,7 +304,7 @@ def column_meant(name: str) -> str | None:
 
 
 def header_of(names: Sequence[str], label: str) -> Header:
-    """The columns that a first line names. Raises ``InputError`` with all that is wrong with it."""
+    """The columns of a first line. Raises ``InputError`` with everything that is wrong with it."""
     if len(names) > MOST_COLUMNS:
         raise InputError(
             f"{label}: {len(names):,} columns",
@@ -324,7 +325,7 @@ def header_of(names: Sequence[str], label: str) -> Header:
 
 
 def _problems(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator[str]:
-    """Columns that stand twice, are missing, are spelt almost like one that is, or may mean several."""
+    """Columns that are repeated, missing, probably misspelt, or ambiguous."""
     spelt = [(meant[name] or name, name[:60]) for name in names if name]
     for column, count in Counter(column for column, _ in spelt).items():
         if count > 1:
@@ -340,7 +341,7 @@ def _problems(names: Sequence[str], meant: Mapping[str, str | None]) -> Iterator
     for name in unknown:
         is_odd = len(name) > SHORTEST and folded(name) not in AMBIGUOUS
         near = nearest_names(name, optional, most=1) if is_odd else []
-        if near:  # else what it states would be lost
+        if near:  # otherwise its values would be lost
             yield f"unknown column '{name:.60}' (did you mean {near[0]}?)"
     if not {*meant.values()} & {*MEASURES}:
         for name in unknown:
@@ -356,5 +357,6 @@ example-1,megatron-lm,llama-3.1-8b,h100-sxm-80gb,64,bf16,8192,256,1,2,1,1,1,,zer
 example-2,megatron-lm,llama-3.1-70b,h100-sxm-80gb,16,bf16,8192,256,1,8,1,1,1,,zero1,none,\
 ,,,oom,,a run that ended out of memory has no time
 """
-"""The columns that matter most, a run that ran and one that ran out of memory; all columns are in
-``docs/inputs/measured-runs.md``. The figures are predictions of the defaults, to be replaced."""
+"""The most important columns, a run that ran and one that ran out of memory; all columns are in
+``docs/inputs/measured-runs.md``. The figures are predictions of the defaults, to be replaced.
+"""

@@ -1,4 +1,4 @@
-"""What a measured run asks for: what it states, and for the rest the defaults of its framework's stack."""
+"""The plan and job of a measured run: its own values, and for the rest the defaults of its framework's stack."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shardplan.physics.schedules.registry import SCHEDULES
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A measured run with all that it states settled, before rules are checked."""
+    """A measured run with all its values decided, before rules are checked."""
 
     choices: Choices
     model: ModelConfig
@@ -50,7 +50,7 @@ class Draft:
 
 
 def draft_of(run: MeasuredRun) -> Draft:
-    """What ``run`` asks for. Raises ``ShardplanError`` where that cannot be told."""
+    """The draft of ``run``. Raises ``ShardplanError`` if it cannot be determined."""
     run, named = _with_own_names(run)
     choices = Choices(run=run)
     read = _model(run)
@@ -74,7 +74,7 @@ def draft_of(run: MeasuredRun) -> Draft:
 
 
 def _with_own_names(run: MeasuredRun) -> tuple[MeasuredRun, tuple[str, ...]]:
-    """The run with the catalogue's names of its accelerator and model, and what was taken as what."""
+    """The run with the catalogue's names of its accelerator and model, and notes on how names were understood."""
     found = {
         "model": None if _is_file(run.folder, run.model) else name_meant("model", run.model),
         "accelerator": None if _is_file(Path(), run.accelerator) else name_meant("accelerator", run.accelerator),
@@ -85,7 +85,7 @@ def _with_own_names(run: MeasuredRun) -> tuple[MeasuredRun, tuple[str, ...]]:
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Whether the name is the path of something there."""
+    """Whether the name is the path of an existing file or folder."""
     try:
         return "/" in name and (folder / name).exists()
     except (OSError, ValueError):  # too long, or with a null character
@@ -93,7 +93,7 @@ def _is_file(folder: Path, name: str) -> bool:
 
 
 def _take_words(choices: Choices, named: tuple[str, ...]) -> None:
-    """Says which columns are not known, and which names and cells were taken to mean what."""
+    """Notes which columns are unknown, and how names and cells were understood."""
     for text in named:
         choices.say_taken(text)
     for name in choices.run.unknown:
@@ -107,11 +107,11 @@ def stack_of(run: MeasuredRun, choices: Choices | None = None) -> Stack | None:
     choices = choices or Choices(run=run)
     named = _stack_named(run.options["stack"], choices) if "stack" in run.options else None
     found = named or _stack_of_framework(choices)
-    return found if found is None or not run.software_date else _of_its_month(choices, found)
+    return found if found is None or not run.software_date else _stack_of_month(choices, found)
 
 
-def _of_its_month(choices: Choices, stack: Stack) -> Stack:
-    """The stack as it was in the month of the run's software, where that differs from today's."""
+def _stack_of_month(choices: Choices, stack: Stack) -> Stack:
+    """The stack as it was in the month of the run's software, if that differs from today's."""
     found = in_month(stack, choices.run.software_date)
     values = ((name, value, getattr(stack, part)) for part in PARTS for name, value in getattr(found, part).items())
     changed = [name for name, value, today in values if today.get(name) != value]
@@ -121,9 +121,9 @@ def _of_its_month(choices: Choices, stack: Stack) -> Stack:
 
 
 def _stack_named(name: str, choices: Choices) -> Stack | None:
-    """The stack that ``options`` names; None, and reported, for a name that is none."""
+    """The stack that ``options`` names; if the name is unknown, reports that and returns None."""
     try:
-        return load_stack(_beside(choices.run, name, (".yaml", ".yml", ".json")))
+        return load_stack(_relative_to_run(choices.run, name, (".yaml", ".yml", ".json")))
     except UnknownNameError:
         known = {folded(stack): stack for stack in list_stacks()}
         choices.not_known("stack", name, "one of the stacks", guess(name, known))
@@ -145,7 +145,7 @@ def _stack_of_framework(choices: Choices) -> Stack | None:
 
 @lru_cache(maxsize=256)
 def _framework(name: str) -> tuple[str, tuple[Stack, ...]]:
-    """The folded name of a framework, its own or that of which it is an alias; and the stacks of it."""
+    """The folded name of a framework or of the one whose alias it is; and its stacks."""
     known = [load_stack(each) for each in list_stacks()]
     aliases = {folded(alias): folded(stack.frameworks[0]) for stack in known for alias in stack.aliases}
     own = aliases.get(folded(name), folded(name))
@@ -161,13 +161,13 @@ def _without_stack(run: MeasuredRun) -> str:
     return f"framework '{run.framework}' has no stack{meant}"
 
 
-def _beside(run: MeasuredRun, given: str, suffixes: tuple[str, ...]) -> str | Path:
+def _relative_to_run(run: MeasuredRun, given: str, suffixes: tuple[str, ...]) -> str | Path:
     """A name, or the path of a file relative to the file of the run."""
     return run.folder / given if "/" in given or given.lower().endswith(suffixes) else given
 
 
 def _take_job(choices: Choices, stack: Stack | None) -> None:
-    """Fields of ``Job`` and ``Software``: stated, or the stack's."""
+    """Chooses fields of ``Job`` and ``Software``: stated ones, or the stack's."""
     run = choices.run
     precision = run.precision or "bf16"
     defaults: dict[str, Any] = stack.job_fields(precision) if stack else {}
@@ -181,14 +181,14 @@ def _take_job(choices: Choices, stack: Stack | None) -> None:
         if stated is not None:
             choices.job[name] = stated
         else:
-            _say_default(choices, stack, name, choices.job.get(name))
+            _note_default(choices, stack, name, choices.job.get(name))
     if "attention" in run.taken:
         generation = ATTENTION_GENERATIONS.get(folded(run.taken["attention"].text))
         choices.software |= {"attention_generation": generation} if generation else {}
 
 
 def _take_plan(choices: Choices, stack: Stack | None) -> None:
-    """Fields of ``Plan``: stated, or the stack's."""
+    """Chooses fields of ``Plan``: stated ones, or the stack's."""
     run = choices.run
     choices.plan |= stack.plan_fields() if stack else {}
     for name in ("sharding", "sequence_parallel"):
@@ -196,13 +196,13 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
         if stated is not None:
             choices.plan[name] = stated
         elif name == "sharding" or (run.tp or 1) > 1:
-            _say_default(choices, stack, name, choices.plan.get(name))
+            _note_default(choices, stack, name, choices.plan.get(name))
     if run.sequence_parallel is None and run.sequence_length % (run.tp or 1):
         choices.plan["sequence_parallel"] = False  # a default must not break a rule
     if run.recompute:
         choices.plan["recompute"] = NAMED_POLICIES.get(run.recompute, run.recompute)
     else:
-        _say_default(choices, stack, "recompute", choices.plan.get("recompute", "none"))
+        _note_default(choices, stack, "recompute", choices.plan.get("recompute", "none"))
     for name in ("tp", "pp", "cp", "ep", "etp", "micro_batch_size"):
         degree = getattr(run, name)
         choices.plan[name] = degree or 1
@@ -213,16 +213,16 @@ def _take_plan(choices: Choices, stack: Stack | None) -> None:
 
 
 LAYERS_PER_CHUNK = 2
-"""Of a pipeline that is only known to be interleaved, as in most published recipes."""
+"""Layers of a chunk in a pipeline that is only known to be interleaved, as in most published recipes."""
 
 
-def _say_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
+def _note_default(choices: Choices, stack: Stack | None, name: str, value: object) -> None:
     origin = f"default of {stack.name}" if stack else "default"
     choices.assumed.append(f"{name} {value if value is not None else 'as usual'} ({origin})")
 
 
 def _settle_sharding(choices: Choices) -> None:
-    """zero3 over fewer ranks than hold the same weights is hsdp; hsdp and hpz over all of them are zero3."""
+    """Corrects sharding: zero3 over fewer ranks than hold the same weights is hsdp; hsdp and hpz over all are zero3."""
     plan, run = choices.plan, choices.run
     replicas = run.num_accelerators // (plan["tp"] * plan["pp"])
     degree = plan["sharding_degree"]
@@ -236,7 +236,7 @@ def _settle_sharding(choices: Choices) -> None:
 
 
 def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
-    """Modules that the model lacks are not recomputed: Megatron's ``mlp`` means dense layers only."""
+    """Leaves out modules that the model lacks: Megatron's ``mlp`` means dense layers only."""
     policy = choices.plan.get("recompute", "none")
     if policy in RECOMPUTE_PRESETS:
         return
@@ -251,7 +251,7 @@ def _settle_recompute(choices: Choices, model: ModelConfig) -> None:
 
 
 def _settle_experts(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
-    """Expert-tensor parallelism that is not stated is the framework's, where its ranks suffice."""
+    """Chooses expert-tensor parallelism that is not stated: the framework's, if there are enough ranks."""
     plan, run = choices.plan, choices.run
     if stack is None or run.etp is not None:
         return
@@ -261,7 +261,7 @@ def _settle_experts(choices: Choices, stack: Stack | None, model: ModelConfig) -
 
 
 def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) -> None:
-    """Model chunks of a pipeline rank: stated, or the stack's usual number of layers in each."""
+    """Chooses the model chunks of a pipeline rank: stated ones, or the stack's usual number of layers in each."""
     plan, run, sizes = choices.plan, choices.run, choices.plan.get("stage_layers")
     implied = len(sizes) // plan["pp"] if sizes is not None and len(sizes) % plan["pp"] == 0 else _chunks_of(plan)
     plan["vp"] = plan.get("vp") or run.vp or implied or _usual_vp(choices, stack, model)
@@ -279,7 +279,7 @@ def _settle_stages(choices: Choices, stack: Stack | None, model: ModelConfig) ->
 
 
 def _settle_schedule(choices: Choices) -> None:
-    """A schedule and chunks that go together: 1F1B of several chunks interleaves, other schedules set the chunks."""
+    """Makes schedule and chunks consistent: 1F1B of several chunks interleaves, other schedules set the chunks."""
     plan = choices.plan
     name, chunks = plan.get("schedule"), _chunks_of(plan)
     if plan["pp"] == 1 or (_takes_several_chunks(plan) and plan["vp"] == 1):
@@ -295,13 +295,13 @@ def _settle_schedule(choices: Choices) -> None:
 
 
 def _chunks_of(plan: dict[str, Any]) -> int | None:
-    """Model chunks that a rank has under the plan's schedule, where there is no choice."""
+    """Model chunks of a rank that the plan's schedule requires, if there is no choice."""
     schedule = SCHEDULES.get(plan.get("schedule", ""))
     return schedule.least_vp if schedule is not None and schedule.least_vp == schedule.most_vp else None
 
 
 def _takes_several_chunks(plan: dict[str, Any]) -> bool:
-    """Whether the plan's schedule is made for several chunks on each rank, as many as one likes."""
+    """Whether the plan's schedule takes any number of chunks on each rank."""
     schedule = SCHEDULES.get(plan.get("schedule", ""))
     return schedule is not None and schedule.least_vp > 1 and schedule.most_vp is None
 
@@ -314,7 +314,7 @@ def _num_microbatches(choices: Choices) -> int:
 
 
 def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
-    """Model chunks of the stack's usual size, or of the usual one where a pipeline is known to be interleaved."""
+    """Model chunks of the stack's usual size, or of the general one if a pipeline is known to be interleaved."""
     plan = choices.plan
     pp, wanted = plan["pp"], stack.layers_per_chunk if stack else None
     if wanted is None and _takes_several_chunks(plan):
@@ -327,7 +327,7 @@ def _usual_vp(choices: Choices, stack: Stack | None, model: ModelConfig) -> int:
 
 
 def _model(run: MeasuredRun) -> ModelConfig:
-    path = _beside(run, run.model, (".json",))
+    path = _relative_to_run(run, run.model, (".json",))
     if isinstance(path, str):
         return _model_at(path, 0)
     try:

@@ -1,4 +1,4 @@
-"""Values of options that are no fields of a job or a plan; each option says in ``options`` what they set."""
+"""Values of options that are not fields of a job or a plan; ``options`` says what each option sets."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ NOT_MODELLED: Final[Mapping[str, str]] = words(
         "interleaved": "interleaved-zero-bubble zb-interleaved",
     }
 )
-"""Schedules that shardplan does not model, and what they are priced as: that of zero-bubble schedules which holds the
+"""Schedules that shardplan does not model, and the schedules whose price they get: the zero-bubble schedule with the
 activations of 1F1B; V-Half and V-Min (arXiv 2405.15362) keep less than ZB-V and wait longer; those of several chunks in
-a loop share the bubble of the interleaved schedule."""
+a loop share the bubble of the interleaved schedule.
+"""
 
 COMPILED: Final[Mapping[str, bool]] = words(
     {
@@ -44,7 +45,7 @@ COMPILED: Final[Mapping[str, bool]] = words(
 RESHARDED: Final[Mapping[str, bool | None]] = words(
     {True: "yes true 1 on always enabled", False: "no false 0 off never disabled", None: "default"}
 )
-"""``default``, ``always`` and ``never`` are torchtitan's; the first leaves what the framework does."""
+"""``default``, ``always`` and ``never`` are torchtitan's; the first keeps the framework's default."""
 
 NETWORKS: Final[Mapping[str, str]] = words(
     {name: name for name in get_args(LinkType)}
@@ -59,7 +60,7 @@ GRAPH_MAKERS: Final = frozenset(words({"": "transformer_engine te local"}))
 GRAPH_PARTS: Final = frozenset(words({"": "full_iteration attn mlp moe moe_router moe_preprocess mamba"}))
 """What Megatron captures (``--cuda-graph-scope``)."""
 ROUTER_PARTS: Final = frozenset(words({"": "moe_router moe_preprocess"}))
-"""Those of the router of experts alone."""
+"""Parts of the expert router only."""
 
 SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention_generation": ATTENTION_GENERATIONS,
@@ -75,7 +76,7 @@ SOFTWARE_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "sharded_accumulation": SHARDED_ACCUMULATIONS,
     "ring_kernels": KERNELS,
 }
-"""Fields of ``Software`` that are words; the others are switches, but for the dispatcher."""
+"""Fields of ``Software`` that are words; the others are switches, except for the dispatcher."""
 
 OVERLAPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "dp_grad": {"overlap_dp": True},
@@ -111,13 +112,14 @@ MODULES: Final = {
     "layernorm,activation": "minimal_with_context",
     "op_sac": "per-op-sac",
 }
-"""Modules that MaxText's policies compute again (a policy is named after what it keeps), and torchtitan's policy by
-operator."""
+"""Modules that MaxText's policies recompute (a policy is named after what it saves), and torchtitan's policy by
+operator.
+"""
 POLICIES: Final[Mapping[str, str]] = words(MODULES)
 POLICY_NAMES: Final = {folded(name): name for listed in MODULES.values() for name in listed.split()}
 PROJECTIONS: Final = frozenset({"query_proj", "key_proj", "value_proj"})
 SHORT_TENSORS: Final = {"q": "query_proj", "k": "key_proj", "v": "value_proj"}
-"""Tensors of MaxText's policies as recipes call them in short."""
+"""Short names of recipes for tensors of MaxText's policies."""
 
 FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
     r"\bliger kernels\b": {"fused_loss": True, "kernels": "fused"},
@@ -126,7 +128,7 @@ FEATURES: Final[Mapping[str, Mapping[str, object]]] = {
     r"\bdeepep\b": {"moe_dispatcher": "deepep"},
     r"\bhybridep\b": {"moe_dispatcher": "hybridep"},
 }
-"""Words of free text that decide fields of ``Software``."""
+"""Words of free text that set fields of ``Software``."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "delay_wgrad": "part of the overlap of expert dispatch",
@@ -142,4 +144,4 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "stack": "chosen",
     "weights": "the fp32 copy is the optimizer's",
 }
-"""Known keys that change nothing, and why."""
+"""Known keys without effect, and why."""

@@ -1,7 +1,7 @@
-"""What the ``options`` of a measured run mean: every known key changes fields of ``Software``, ``Job`` or ``Plan``.
+"""The ``options`` of a measured run: every known key changes fields of ``Software``, ``Job`` or ``Plan``.
 
 Words are read by tables of their names. A value that is not understood sets nothing: the framework's default stays, and
-the prediction says so. Keys that change nothing in the estimate are known all the same and reported as without effect;
+the prediction says so. Keys that change nothing in the estimate are known and reported as without effect;
 others are kept and reported.
 """
 
@@ -54,7 +54,7 @@ def apply_options(choices: Choices) -> None:
 
 
 def _overlap(choices: Choices, key: str, value: str) -> None:
-    """Kinds of communication that overlap with computation; what is not named keeps the framework's default."""
+    """Kinds of communication that overlap with computation; those not named keep the framework's default."""
     words: dict[str, str] = {}
     chosen: dict[str, bool] = {}
     for word in (word.strip() for word in value.split(",") if word.strip()):
@@ -88,7 +88,7 @@ def _cuda_graph(choices: Choices, key: str, value: str) -> None:
 
 
 def _captured(text: str) -> str | None:
-    """Kind of the graphs of parts behind an implementation; None where a word is unknown."""
+    """Kind of the graphs for parts after an implementation; None if a word is unknown."""
     implementation, parts = _scope(text)
     if implementation not in {"", *tables.GRAPH_MAKERS} or not parts <= tables.GRAPH_PARTS:
         return None
@@ -104,13 +104,13 @@ def _captures_parts(text: str) -> bool:
 
 
 def _scope(text: str) -> tuple[str, set[str]]:
-    """Implementation in front of the colon, and the parts that it captures."""
+    """Implementation before the colon, and the captured parts."""
     implementation, _, listed = text.rpartition(":")
     return folded(implementation), {folded(part) for part in re.split(r"[+,]", listed)}
 
 
 def _scaling(choices: Choices, key: str, value: str) -> None:
-    """How 8-bit products are scaled, and whether weights are gathered so; other blocks are priced by the precision."""
+    """Scaling of 8-bit products, and whether weights are gathered so; other blocks are priced by the precision."""
     scaled, _, gathered = value.partition("+")
     scaling = FP8_SCALINGS.get(folded(scaled))
     if folded(gathered) == "fp8allgather":
@@ -141,7 +141,7 @@ def _network(choices: Choices, key: str, value: str) -> None:
 
 
 def _memory_rank(choices: Choices, key: str, value: str) -> None:
-    """Pipeline rank whose peak is stated, where it need not be the fullest; ``first`` and ``last`` are its ends."""
+    """Pipeline rank whose peak is stated, if it may not be the fullest; ``first`` and ``last`` are its ends."""
     word, pp = folded(value), int(choices.plan.get("pp", 1))
     rank = METERED.get(word, _count(word))
     if word in METERED or (rank is not None and rank < pp):
@@ -170,7 +170,7 @@ def _schedule(choices: Choices, key: str, value: str) -> None:
 
 
 def _features(choices: Choices, _key: str, value: str) -> None:
-    """Free text: words that name kernels are understood, the rest is reported. Options of their own come later."""
+    """Free text: words that name kernels are understood, the rest is reported. Separate options override it."""
     for word, settings in tables.FEATURES.items():
         if re.search(word, value, flags=re.IGNORECASE):
             choices.software.update(settings)
@@ -178,7 +178,7 @@ def _features(choices: Choices, _key: str, value: str) -> None:
 
 
 def layers_of_layout(text: str) -> tuple[int, ...] | None:
-    """Layers of each chunk of a Megatron pipeline layout such as ``Et|(tt|)*30L``; None where it cannot be read."""
+    """Layers of each chunk of a Megatron pipeline layout such as ``Et|(tt|)*30L``; None if it cannot be read."""
     if len(text) > 2000:
         return None
     for _ in range(4):  # groups may nest
@@ -198,9 +198,9 @@ MOST_DIGITS: Final = 6
 
 
 def _sets(part: Part, read: Callable[[str], Settings | None], allowed: str, names: Mapping[str, str] = {}) -> Apply:
-    """An option that sets the fields that ``read`` gives; None: it does not understand the value.
+    """An option that sets the fields that ``read`` returns; None means that the value is not understood.
 
-    ``names``: what may have been meant then.
+    ``names`` are candidates for what was meant then.
     """
 
     def apply(choices: Choices, key: str, value: str) -> None:
@@ -214,12 +214,12 @@ def _sets(part: Part, read: Callable[[str], Settings | None], allowed: str, name
 
 
 def _value(part: Part, field: str, read: Callable[[str], object], allowed: str) -> Apply:
-    """An option that sets one field to what ``read`` gives; None: it does not understand the value."""
+    """An option that sets one field to what ``read`` returns; None means that the value is not understood."""
     return _sets(part, lambda text: None if (found := read(text)) is None else {field: found}, allowed)
 
 
 def _word(part: Part, field: str, table: Mapping[str, object], values: Mapping[object, object] = {}) -> Apply:
-    """An option that sets one field to one of the words of a table; ``values``: what the field calls some of them."""
+    """An option that sets one field to a word of a table; ``values`` are the field's own names for some words."""
 
     def apply(choices: Choices, key: str, value: str) -> None:
         meant = choices.meant(key, value, table)
@@ -230,7 +230,7 @@ def _word(part: Part, field: str, table: Mapping[str, object], values: Mapping[o
 
 
 def _number(text: str) -> float:
-    """NaN where the text is not a number."""
+    """The number in a text; NaN if it is none."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
@@ -238,12 +238,12 @@ def _number(text: str) -> float:
 
 
 def _count(text: str) -> int | None:
-    """A whole number of a size that a model may have; None where the text is none."""
+    """A whole number of a plausible size; None if the text is none."""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def _capacity(value: str) -> bool | None:
-    """Experts take a fixed number of tokens where a factor is given; MaxText writes -1 where none is."""
+    """Whether experts take a fixed number of tokens, which a factor means; MaxText writes -1 for none."""
     none = folded(value) in ("no", "none", "false", "off") or _number(value) == -1
     return not none if none or 0 < _number(value) < math.inf else None
 
@@ -253,7 +253,7 @@ WEIGHTS: Final = (*PRECISIONS.values(), "fp4")
 
 
 def _quantised(value: str) -> bool | None:
-    """Number format of the weights between steps; formats of 8 bits or fewer leave no 16-bit copy."""
+    """Whether weights have a number format of 8 bits or fewer between steps, which leaves no 16-bit copy."""
     name = PRECISIONS.get(folded(value)) or re.split("[-_ ]", value.lower())[0]  # fp8_e4m3
     return name not in ("fp32", "bf16", "fp16") if name in WEIGHTS else None
 
@@ -265,12 +265,12 @@ def _dropout(value: str) -> bool | None:
 
 
 def _lora_targets(value: str) -> str | None:
-    """Names of matrices as frameworks give them."""
+    """Names of matrices in the words of frameworks."""
     return _accepted(lora_targets, ",".join(LORA_MATRICES.get(folded(word), "") for word in value.split(",")))
 
 
 def _accepted(read: Callable[[str], object], text: str) -> str | None:
-    """The text, if it can be read."""
+    """The text, if ``read`` accepts it."""
     try:
         read(text)
     except InputError:
@@ -279,7 +279,7 @@ def _accepted(read: Callable[[str], object], text: str) -> str | None:
 
 
 def _offloaded_layers(value: str) -> Settings | None:
-    """Activations of this number of layers of each stage wait on the host."""
+    """Offloads the activations of this number of layers of each stage to the host."""
     layers = _count(value)
     if layers is None:
         return None
@@ -287,7 +287,7 @@ def _offloaded_layers(value: str) -> Settings | None:
 
 
 def _remat_policy(value: str) -> Settings | None:
-    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``, or listed behind a colon."""
+    """MaxText's named policies; the tensors of ``custom`` are in ``remat_tensors``, or listed after a colon."""
     name, _, listed = value.partition(":")
     if folded(name) == "custom" and listed:
         return _listed_tensors(listed)
@@ -305,7 +305,7 @@ def _listed_tensors(text: str) -> Settings | None:
 
 
 def _remat_tensors(value: str) -> Settings | None:
-    """Named tensors that stay on the device or wait on the host; all others are computed again."""
+    """Named tensors that stay on the device or are offloaded to the host; all others are recomputed."""
     listed = [word.strip() for word in value.split(",") if word.strip()]
     items = [re.fullmatch(r"([^:\s]+) *: *(device|offload|remat)", word) for word in listed]
     places = {item[1]: item[2] for item in items if item}
@@ -321,13 +321,13 @@ def _remat_tensors(value: str) -> Settings | None:
 
 
 def _trained(choices: Choices, key: str, value: str) -> None:
-    """All weights or adapters; those of QLoRA are next to weights in 4 bits."""
+    """All weights or adapters; those of QLoRA are on 4-bit weights."""
     meant = choices.meant(key, value, TRAINED)
     if meant is None:
         return
     base = BASE_WEIGHTS.get(folded(choices.run.options.get("base_weights", "")))
     stated = {"train": meant, **qlora_in_full(meant, "same")}
-    left = ["base_weights"] if base not in (None, "same") else []  # which says more
+    left = ["base_weights"] if base not in (None, "same") else []  # the base weights say more
     choices.state(key, "job", **{name: each for name, each in stated.items() if name not in left})
 
 
@@ -399,4 +399,4 @@ OPTIONS: Final[Mapping[str, Apply]] = {
     },
     "moe_dispatcher": _word("software", "moe_dispatcher", DISPATCHERS),
 }
-"""What each key does, in the order in which they apply."""
+"""The effect of each key, in the order in which they apply."""

@@ -1,4 +1,4 @@
-"""Measured runs posed as questions: settled, held against the rules of validity, and joined where they ask the same."""
+"""Measured runs as questions: decided, checked against the rules of validity, and shared if they ask the same."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from shardplan.physics.validity import broken_rules
 
 @dataclass(frozen=True, kw_only=True)
 class AskedRun:
-    """A measured run as shardplan sees it."""
+    """A measured run as shardplan understands it."""
 
     run: MeasuredRun
     question: Question
     plan: Plan
     assumed: tuple[str, ...]
-    """What the run does not state and was taken for granted as text."""
+    """Assumptions for what the run does not state, as text."""
     taken: tuple[str, ...]
-    """Of this, names and words of the row that are taken as others."""
+    """Assumptions about names and words of the row that were understood as others."""
     ignored: tuple[str, ...]
-    """What it states and the estimate has no place for."""
+    """Stated values without a place in the estimate."""
     unknown: tuple[str, ...]
-    """Of these what shardplan does not know: columns, options and values, a misspelt one among them."""
+    """Ignored columns, options and values that shardplan does not know, possibly misspelt."""
     metered_rank: int | None = None
-    """Pipeline rank whose peak memory was measured (-1: the last); None: that of the fullest."""
+    """Pipeline rank whose peak memory was measured (-1: the last); None for that of the fullest."""
 
 
 def question_of(run: MeasuredRun) -> AskedRun:
-    """The question that ``run`` answers. Raises ``ShardplanError`` where it cannot be predicted."""
+    """The question of ``run``. Raises ``ShardplanError`` if it cannot be predicted."""
     (asked,) = questions_of((run,))
     if isinstance(asked, ShardplanError):
         raise asked
@@ -45,7 +45,7 @@ def question_of(run: MeasuredRun) -> AskedRun:
 
 
 def questions_of(runs: Iterable[MeasuredRun]) -> list[AskedRun | ShardplanError]:
-    """The question that each run answers, or why it cannot be predicted. Runs of one question share the object."""
+    """The question of each run, or why it cannot be predicted. Runs with equal questions share the object."""
     asked: dict[int, AskedRun | ShardplanError] = {}
     groups: dict[tuple[object, ...], dict[int, Draft]] = {}
     for place, run in enumerate(runs):
@@ -57,12 +57,12 @@ def questions_of(runs: Iterable[MeasuredRun]) -> list[AskedRun | ShardplanError]
             key = (id(one.model), id(one.cluster), one.run.num_accelerators, one.job)
             groups.setdefault(key, {})[place] = one
     for alike in groups.values():
-        asked.update(zip(alike, _posed([*alike.values()]), strict=True))
+        asked.update(zip(alike, _asked_runs([*alike.values()]), strict=True))
     return [asked[place] for place in range(len(asked))]
 
 
-def _posed(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
-    """Runs of one question, which is put once."""
+def _asked_runs(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
+    """Runs of one question, which is made once."""
     first, n = drafts[0], drafts[0].run.num_accelerators
     setting = Setting.of(first.model, first.cluster, n, first.job)
     broken = broken_rules(setting, [each.plan for each in drafts])
@@ -73,7 +73,7 @@ def _posed(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
                 raise rule.broken_by(draft.plan, setting)
             _check_dp(draft.run, draft.plan)
             question = question or Question(model=first.model, cluster=first.cluster, num_accelerators=n, job=first.job)
-            choices, run = draft.choices, _timed(draft.run, draft.choices, question)
+            choices, run = draft.choices, _with_step_time(draft.run, draft.choices, question)
             said = {name: tuple(getattr(choices, name)) for name in ("assumed", "taken", "ignored", "unknown")}
             yield AskedRun(run=run, question=question, plan=draft.plan, metered_rank=choices.metered_rank, **said)
         except ShardplanError as error:
@@ -81,7 +81,7 @@ def _posed(drafts: Sequence[Draft]) -> Iterator[AskedRun | ShardplanError]:
 
 
 def _check_dp(run: MeasuredRun, plan: Plan) -> None:
-    """The data-parallel degree that is stated is what the others leave, with context-parallel ranks or without.
+    """Checks that a stated data-parallel degree follows from the others, with context-parallel ranks or without.
 
     Raises ``InputError``.
     """
@@ -95,8 +95,8 @@ def _check_dp(run: MeasuredRun, plan: Plan) -> None:
         )
 
 
-def _timed(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
-    """The run with the step time that follows from its rate of FLOP: the model's, without recomputation."""
+def _with_step_time(run: MeasuredRun, choices: Choices, question: Question) -> MeasuredRun:
+    """The run with the step time that follows from its rate of model FLOP, without recomputation."""
     if run.step_time is not None or run.flop_rate is None:
         return run
     flops = step_flops(question)

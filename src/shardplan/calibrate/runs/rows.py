@@ -1,11 +1,11 @@
-"""Measured training runs: one row of a CSV file each, as published sources state them or as users write their own.
+"""Measured training runs: one row of a CSV file each, from published sources or from users.
 
-An empty cell means that the source does not say. What cells hold is in :mod:`shardplan.calibrate.runs.columns`; what
-they mean for a plan is the business of :mod:`shardplan.calibrate.runs.questions`.
+An empty cell means that the source does not say. :mod:`shardplan.calibrate.runs.columns` declares the cells;
+:mod:`shardplan.calibrate.runs.questions` makes plans of them.
 
 A team is everything that one group published, across families, releases and models. Its runs share machines, software
-and habits, so only constants that have seen none of a team show what a stranger may expect. A family that is not in the
-table, such as one of a user's own file, is a team of its own.
+and habits, so only constants that have seen none of a team's runs show what a new user may expect. A family that is not
+in the table, such as one of a user's own file, is a team of its own.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MOST_ROWS: Final = 50_000
 RAN: Final = "ran"
 OUT_OF_MEMORY: Final = "oom"
 MOST_APART: Final = 0.05
-"""Share by which two figures of one quantity may differ: they are rounded, and averaged apart."""
+"""Share by which two figures of one quantity may differ, since they are rounded, and averaged separately."""
 LONGEST_CELL: Final = 4000
 LONGEST_STEM: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """One measured training run: what the columns say of it (``COLUMNS`` tells what each means), in SI units.
+    """One measured training run: its columns (``COLUMNS`` says what each means), in SI units.
 
     None or an empty text: not stated.
     """
@@ -53,7 +53,7 @@ class MeasuredRun:
     line: int
     """Line of the file on which the row ends."""
     folder: Path = field(repr=False)
-    """Folder of the file: ``model`` is relative to it."""
+    """Folder of the file; ``model`` is relative to it."""
     family: str
     source: str = field(repr=False)
     tier: str
@@ -63,7 +63,7 @@ class MeasuredRun:
     num_accelerators: int
     scale_up_size: int | None
     inter_node_bandwidth: float | None
-    """[bytes/s]"""
+    """Bandwidth between nodes. [bytes/s]"""
     precision: str | None
     grad_dtype: str | None
     attention: str | None
@@ -83,7 +83,7 @@ class MeasuredRun:
     offload: str
     options: Mapping[str, str]
     step_time: float | None
-    """[s]"""
+    """Time of one step. [s]"""
     step_time_from: str
     peak_memory_bytes: float | None
     memory_kind: str
@@ -92,11 +92,11 @@ class MeasuredRun:
     result: str = ""
     dp: int | None = None
     flop_rate: float | None = None
-    """Where no time is stated. [FLOP/s]"""
+    """Rate, if no time is stated. [FLOP/s]"""
     unknown: tuple[str, ...] = ()
-    """Columns of the file that the format does not know and in which the row has a value."""
+    """Unknown columns of the file in which the row has a value."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
-    """Cells whose value stands there under another name, by column."""
+    """Cells whose value has another name in the file, by column."""
 
     @property
     def ran(self) -> bool:
@@ -106,10 +106,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadableRun:
-    """A row with a cell that cannot be read, and what of it can."""
+    """A row with a cell that cannot be read, and its readable values."""
 
     id: str
-    """Name of the row, or its line where it has none."""
+    """Name of the row, or its line if it has none."""
     line: int
     """Line of the file on which the row ends."""
     family: str
@@ -119,9 +119,9 @@ class UnreadableRun:
     peak_memory_bytes: float | None
     """Measured peak of one accelerator. [bytes]"""
     result: str
-    """How it ended, where that can be read."""
+    """How it ended, if that can be read."""
     errors: tuple[InputError, ...]
-    """Each bad cell: rule, value, what may be there, the knob."""
+    """The error of each bad cell."""
 
     @property
     def error(self) -> InputError:
@@ -136,7 +136,7 @@ class RunTable:
     runs: tuple[MeasuredRun, ...]
     unreadable: tuple[UnreadableRun, ...] = ()
     taken: tuple[str, ...] = ()
-    """Of the whole file: columns that are read as others, and what separates them."""
+    """Notes on the whole file: columns that are read as others, and its separator."""
 
 
 def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
@@ -148,15 +148,15 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[MeasuredRun, ...]:
 
 
 def read_table(path: str | os.PathLike[str]) -> RunTable:
-    """Rows of a file of the measured-runs format; a row with a bad cell is kept apart.
+    """Rows of a file of the measured-runs format; rows with a bad cell are returned separately.
 
-    Raises ``InputError`` where the file is no such table: no CSV, another separator, a column that is missing.
+    Raises ``InputError`` if the file is no such table: no CSV, another separator, a missing column.
     """
     place = Path(path)
     text, label = read_text(place, RUNS), str(place)
     sign = separator_of(text, label)
     try:
-        table = list(_numbered(text, sign))
+        table = list(_numbered_rows(text, sign))
     except csv.Error as error:
         raise _bad_file(label, f"is not CSV: {error}") from None
     if not table:
@@ -165,7 +165,7 @@ def read_table(path: str | os.PathLike[str]) -> RunTable:
     rows = [_row_of(header.columns, cells, line, place) for line, cells in table[1:] if any(map(str.strip, cells))]
     if not rows:
         raise _bad_file(label, "has a header and no rows")
-    first: dict[str, int] = {}  # of rows with one id the first; the others cannot be distinguished from it
+    first: dict[str, int] = {}  # the first row with each id; later ones could not be told from it
     rows = [
         row if first.setdefault(row.id, row.line) == row.line else _repeated(row, first[row.id], label) for row in rows
     ]
@@ -188,7 +188,7 @@ def _bad_file(label: str, what: str) -> InputError:
     return InputError(f"{label} {what}", rule=RUNS.rule, hint=RUNS.hint)
 
 
-def _numbered(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
+def _numbered_rows(text: str, sign: str) -> Iterable[tuple[int, list[str]]]:
     """Every row with the line on which it ends."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
     for cells in reader:
@@ -210,7 +210,7 @@ def _repeated(row: MeasuredRun | UnreadableRun, first: int, label: str) -> Unrea
 
 
 def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> MeasuredRun | UnreadableRun:
-    """What a row says, or all that is wrong with it."""
+    """A row, or everything that is wrong with it."""
     stated = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
     if "id" not in header:
         stated["id"] = f"{path.stem[:LONGEST_STEM]}, line {line}"
@@ -250,7 +250,7 @@ def _row_of(header: Sequence[str], cells: list[str], line: int, path: Path) -> M
 
 
 def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: Sequence[InputError]) -> UnreadableRun:
-    """What can be read of a row, for the list of those that are skipped."""
+    """The readable values of a row, for the list of skipped rows."""
 
     def readable(column: str) -> Any:
         try:
@@ -272,9 +272,9 @@ def _unreadable(stated: Mapping[str, str], line: int, path: Path, errors: Sequen
 
 
 def _measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> dict[str, Any]:
-    """What a row says was measured: a step time or a rate that it follows from, a peak memory, or that memory was full.
+    """The measurements of a row: a step time or a rate that gives one, a peak memory, or that memory was full.
 
-    Raises ``InputError`` where two cells contradict each other, or where nothing is stated.
+    Raises ``InputError`` if two cells contradict each other, or if nothing is stated.
     """
     stated = [name for name in (*TIMES, *MEMORIES) if values[name] is not None]
     if values["result"] == OUT_OF_MEMORY and stated:
@@ -292,8 +292,8 @@ def _measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> dict
         "tokens_per_second": total and tokens / total,
         "tokens_per_second_per_accelerator": each and tokens / (each * values["num_accelerators"]),
     }
-    step_time, named = _one_of(times, cell)
-    memory, _ = _one_of({name: values[name] for name in MEMORIES}, cell)
+    step_time, named = _only_value(times, cell)
+    memory, _ = _only_value({name: values[name] for name in MEMORIES}, cell)
     rate = None if step_time is not None else values["tflops_per_accelerator"]
     how = "tokens" if named.startswith("tokens") else "flops" if rate is not None else ""
     return {
@@ -304,8 +304,8 @@ def _measured(values: Mapping[str, Any], cell: Callable[[str], RowCell]) -> dict
     }
 
 
-def _one_of(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -> tuple[float | None, str]:
-    """The first value, and its column. Raises ``InputError`` where another one contradicts it."""
+def _only_value(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -> tuple[float | None, str]:
+    """The first value, and its column. Raises ``InputError`` if another one contradicts it."""
     stated = {name: value for name, value in found.items() if value}
     if not stated:
         return None, ""
@@ -318,40 +318,40 @@ def _one_of(found: Mapping[str, float | None], cell: Callable[[str], RowCell]) -
 
 FAMILIES: Final = SHIPPED_RUNS.parent / "families.yaml"
 FIRST_SIGHT: Final = SHIPPED_RUNS.parent / "first_sight.csv"
-"""Errors of published runs when they were first predicted, by the version before that saw them."""
+"""Errors of published runs when they were first predicted, by the version before it saw them."""
 QUANTITIES: Final = ("step_time", "peak_memory_bytes")
-"""What a run measures."""
+"""Measured quantities."""
 
 
 def team_of(family: str) -> str:
-    """The team that published a family; the family itself where the table does not have it."""
+    """The team that published a family; the family itself if it is not in the table."""
     return _teams().get(family, family)
 
 
 @cache
 def compared_only() -> Mapping[str, tuple[str, ...]]:
     """Families with measurements that the shipped constants are only compared with, and which these are."""
-    rows = ((family, row) for families in _table().values() for family, row in families.items())
+    rows = ((family, row) for families in _families_table().values() for family, row in families.items())
     return {family: tuple(row["compared"]) for family, row in rows if "compared" in row}
 
 
 def is_fitted(run: MeasuredRun) -> bool:
-    """Whether the shipped constants are fitted to all that a published run measured."""
+    """Whether the shipped constants are fitted to all measurements of a published run."""
     return run.family not in compared_only()
 
 
 def is_only_compared(family: str) -> bool:
-    """Whether the shipped constants are fitted to nothing that a published family measured."""
+    """Whether the shipped constants are fitted to none of the measurements of a published family."""
     return set(compared_only().get(family, ())) == set(QUANTITIES)
 
 
 def first_errors(run: str) -> dict[str, float | None]:
-    """Errors (logarithm) of a published run at first sight, where on record: ``first_time`` and ``first_memory``."""
-    return dict(_first().get(run, {}))
+    """Errors (logarithm) of a published run at first sight, if on record: ``first_time`` and ``first_memory``."""
+    return dict(_first_errors_table().get(run, {}))
 
 
 @cache
-def _first() -> Mapping[str, Mapping[str, float | None]]:
+def _first_errors_table() -> Mapping[str, Mapping[str, float | None]]:
     names = {"first_time": "log_time_ratio", "first_memory": "log_memory_ratio"}
     with FIRST_SIGHT.open(encoding="utf-8", newline="") as file:
         return {
@@ -361,11 +361,11 @@ def _first() -> Mapping[str, Mapping[str, float | None]]:
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, Any]]:
+def _families_table() -> Mapping[str, Mapping[str, Any]]:
     found: Mapping[str, Mapping[str, Any]] = read_document(FAMILIES)["teams"]
     return found
 
 
 @cache
 def _teams() -> Mapping[str, str]:
-    return {family: team for team, families in _table().items() for family in families}
+    return {family: team for team, families in _families_table().items() for family in families}

@@ -1,6 +1,6 @@
-"""A case of a published method in its own terms: from flags, the short way to one, and from a file.
+"""A case of a published method in its own terms, from flags or from a file.
 
-A field of these forms is called in a case as its ``key`` says: ``model.num_layers`` is ``num_layers`` of ``model``.
+The ``key`` of a form's field is its name in a case: ``model.num_layers`` is ``num_layers`` of ``model``.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFlags:
-    """Where a case comes from."""
+    """Source of a case."""
 
     PANEL = "Case"
 
     input: Path | None = asked(
-        "A case as a JSON or YAML file, or a reference file; flags that are given replace what it has.", metavar="FILE"
+        "A case as a JSON or YAML file, or a reference file; flags replace its values.", metavar="FILE"
     )
     case: str | None = asked("Which case of a reference file: its name, or its number from 1.", metavar="NAME|N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalculatorFlags:
-    """What the calculator asks for. Without any flag it answers its page's own example."""
+    """Inputs of the calculator. Without any flag it answers its page's own example."""
 
     PANEL = "Model"
 
@@ -59,7 +59,7 @@ class CalculatorFlags:
     num_experts: int | None = _count("Its experts. [default: 64]", key="model.num_experts")
     gpus: int | None = _count("Number of GPUs. [default: 64]", panel="Hardware", key="hardware.num_gpus")
     memory: str | None = asked(
-        "Memory of one: 80, 80GB. [default: 80]", panel="Hardware", key="hardware.memory_per_gpu_gb", metavar="GB"
+        "Memory of one GPU: 80, 80GB. [default: 80]", panel="Hardware", key="hardware.memory_per_gpu_gb", metavar="GB"
     )
     gpus_per_node: int | None = _count("GPUs of a node. [default: 8]", panel="Hardware", key="hardware.gpus_per_node")
     batch_size: int | None = _count("Sequences of a step. [default: 512]", panel="Training", key="training.batch_size")
@@ -81,7 +81,7 @@ class CalculatorFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class SearcherFlags:
-    """What the searcher reads and writes."""
+    """Inputs and outputs of the searcher."""
 
     PANEL = "Search"
 
@@ -111,7 +111,7 @@ class LayerFlags:
     num_devices: int | None = _count(
         "Search tp-in, tp-out and dp with this product instead of giving them.", most=MOST_DEVICES
     )
-    num_microbatches: int | None = _count("Of a batch, in a search. [default: 1]")
+    num_microbatches: int | None = _count("Micro-batches of a batch, in a search. [default: 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class LimitsFlags:
 
     PANEL = "Limits"
 
-    limits: bool | None = asked("The best utilisation against training compute, in place of a layer.")
+    limits: bool | None = asked("The best utilisation against training compute, instead of a layer.")
     min_flop: float | None = _number(
         "Training compute at which the curve begins. [default: 1e20]", most=MOST_FLOP, metavar="FLOP"
     )
@@ -129,7 +129,7 @@ class LimitsFlags:
     )
     points_per_decade: int | None = _count("Points of the curve per decade. [default: 5]", most=50)
     training_time: str | None = asked(
-        "Within which a run must end: 30days, 720h. [default: 3 months]", key="training_time_s", metavar="TIME"
+        "Time within which a run must end: 30days, 720h. [default: 3 months]", key="training_time_s", metavar="TIME"
     )
     out: Path | None = asked("Write the curve there as a page, a picture and a table.", panel="Output", metavar="DIR")
     variants: bool | None = asked("Show how batch size, shape, links and latency move the cliff.")
@@ -160,7 +160,7 @@ class DegreeFlags:
 
     PANEL = "One configuration"
 
-    dp: int | None = _count("Price one configuration: replicas. Default: what is left of --gpus.")
+    dp: int | None = _count("Price one configuration: replicas. Default: --gpus divided by the other degrees.")
     tp: int | None = _count("Tensor-parallel degree of 1d.")
     tp1: int | None = _count("Its first degree in 2d-seqp and 2d: heads and width.")
     tp2: int | None = _count("Its second degree: the sequence.")
@@ -169,13 +169,13 @@ class DegreeFlags:
     nb: int | None = _count("Blocks of 2d (SUMMA).")
     nv_dp: int | None = _count("Replicas inside a scale-up domain. Default: the best place.")
     nv_tp: int | None = _count("Tensor-parallel ranks inside one.")
-    nv_tp1: int | None = _count("The same of the first degree.")
-    nv_tp2: int | None = _count("The same of the second degree.")
+    nv_tp1: int | None = _count("Ranks of the first degree inside one.")
+    nv_tp2: int | None = _count("Ranks of the second degree inside one.")
     nv_pp: int | None = _count("Pipeline stages inside one.")
 
 
 def case_of(form: object, **others: Any) -> Case:
-    """What the fields of a form give, each in its place; ``others``: values of fields in place of their texts."""
+    """The values of a form's fields, each in its place; ``others`` are parsed values that replace texts."""
     case: Case = {}
     for name, key in keys(type(form)).items():
         value = others.get(name, getattr(form, name))
@@ -189,7 +189,7 @@ def case_of(form: object, **others: Any) -> Case:
 
 
 def read_case(flags: CaseFlags, method: Method) -> Case:
-    """The case that the flags point to; empty where they point nowhere. Raises InputError."""
+    """The case in the file that the flags name; empty without one. Raises InputError."""
     from shardplan.base.files import read_text
     from shardplan.methods.check import REFERENCE
 
@@ -209,7 +209,7 @@ def read_case(flags: CaseFlags, method: Method) -> Case:
 
 
 def section(path: Path, name: str) -> Any:
-    """The mapping of a file, or the part of it that is called ``name``. Raises InputError."""
+    """The mapping in a file, or its part called ``name``. Raises InputError."""
     from shardplan.base.files import parse_document, read_text
     from shardplan.methods.check import REFERENCE
 
@@ -218,7 +218,7 @@ def section(path: Path, name: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> Case:
-    """``base`` with the given fields in place of its own, part by part."""
+    """``base`` with the given fields replacing its own, part by part."""
     result = dict(base)
     for name, value in given.items():
         before = result.get(name)
@@ -247,7 +247,7 @@ def _rows(text: str, label: str) -> list[Case]:
 
 
 def _value(text: Any) -> Any:
-    """A cell as a number where it is one."""
+    """A cell as a number, if it is one."""
     try:
         value = float(text)
     except (TypeError, ValueError):

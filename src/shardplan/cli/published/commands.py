@@ -33,15 +33,15 @@ from shardplan.cli.published.cases import (
 from shardplan.cli.published.study import study
 
 OTHER: Final = "METHOD"
-"""Command of a method of another package."""
+"""Name of the command that stands for methods of other packages."""
 KEY: Final = "shardplan.methods.method"
 
 
 class Methods(CommandGroup):
-    """The group; a method of another package is a command of its name."""
+    """The group; a method of another package is a command with its name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's; a name that no command has may be that of another package's method."""
+        """Like typer's; an unknown command may be a method of another package."""
         if not args or args[0].startswith("-") or (args[0] in self.commands and args[0] != OTHER):
             return super().resolve_command(ctx, args)
         from shardplan.methods.catalogue import list_methods
@@ -61,7 +61,7 @@ app = typer.Typer(cls=Methods, rich_markup_mode=None, add_completion=False, cont
 def published(context: typer.Context) -> None:
     """List the published methods, run one on a case in its own terms, repeat a study, or check reference files.
 
-    A method of another package is a command of its name, with --input and --json.
+    A method of another package is a command with its name, with --input and --json.
     """
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
@@ -71,7 +71,7 @@ def published(context: typer.Context) -> None:
 def calculator(*, flags: CalculatorFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Rule-of-thumb memory and traffic of every (tp, pp), and a recommendation.
 
-    Beside each number that is known to be wrong stands our own estimate's.
+    Numbers that are known to be wrong are shown next to our own estimate.
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.calculator import calculator_document, calculator_report
@@ -103,7 +103,7 @@ DEFAULT_EXPERTS: Final = 64
 def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Search all configurations of a strategy by the model of arXiv 2410.00273, or price one.
 
-    Exits with 1 if nothing fits; the configuration of least memory is shown then.
+    If nothing fits, it shows the configuration with least memory and exits with 1.
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.subramanian2024 import subramanian2024_document
@@ -118,7 +118,7 @@ def subramanian2024(*, flags: SearchedFlags, degrees: DegreeFlags, case: CaseFla
 def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, output: OutputFlags) -> int:
     """Time of a linear layer split over both of its dimensions, or the limits of training.
 
-    A layer is priced, or all ways to share --num-devices are searched.
+    Prices a layer, or searches all ways to split it over --num-devices.
     """
     target = output.checked_target(case.input)
     from shardplan.answers.methods.data_movement import data_movement_document, limits_chart
@@ -141,7 +141,7 @@ def data_movement(*, layer: LayerFlags, limits: LimitsFlags, case: CaseFlags, ou
 
 
 def _limits_case(layer: LayerFlags, flags: LimitsFlags) -> Case:
-    """The curve, whose layers have a device and a width of numbers alone. Raises InputError."""
+    """The curve for a device and a width of numbers; other fields of a layer are refused. Raises InputError."""
     from shardplan.base.units import parse_quantity
 
     for name, value in asdict(layer).items():
@@ -189,7 +189,7 @@ def searcher(*, flags: SearcherFlags, case: CaseFlags, output: OutputFlags) -> i
 
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", show_default=False, help="One of the list, to show all of it.")
+    str | None, typer.Argument(metavar="NAME", show_default=False, help="Name of an entry to show in full.")
 ]
 
 
@@ -214,7 +214,7 @@ FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Re
 def check(*, files: FilesArgument, output: OutputFlags) -> int:
     """Recompute every case of reference files, and say how far the published figures are.
 
-    Exits with 1 where a relative difference exceeds 1e-9 (1e-12 absolute where the reference is 0), or a degree, a
+    Exits with 1 if a relative difference exceeds 1e-9 (1e-12 absolute if the reference is 0), or if a degree, a
     recommendation or a word differs.
     """
     target = output.checked_target(*files)
@@ -226,7 +226,7 @@ def check(*, files: FilesArgument, output: OutputFlags) -> int:
 
 @with_flags
 def other(*, context: typer.Context, case: CaseFlags, output: OutputFlags) -> int:
-    """Ask a method of another package a case in its own terms."""
+    """Run a case on a method of another package."""
     target = output.checked_target(case.input)
     from shardplan.answers.methods.catalogue import other_document
     from shardplan.methods.catalogue import asked_of, load_method

@@ -17,12 +17,14 @@ from shardplan.cli.progress import MOST_WORKERS, workers_of
 MOST_DOMAIN: Final = 100_000
 ALL: Final = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose study: subramanian2024, of arXiv 2410.00273.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Method of the study: subramanian2024 (arXiv 2410.00273).")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFlags:
-    """What is shown of it, and who works it out."""
+    """What is shown, and the number of workers."""
 
     PANEL = "Study"
 
@@ -48,8 +50,8 @@ class StudyFlags:
 def study(*, name: NameArgument, output: OutputFlags, wanted: StudyFlags) -> int:
     """Repeat the whole study of a paper: every search of it, its tables and figures.
 
-    Of arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, every
-    candidate enumerated, priced and ranked.
+    For arXiv 2410.00273: two models, three forms of tensor parallelism, nine systems, 13 numbers of accelerators, with
+    every candidate enumerated, priced and ranked.
     """
     target = output.checked_target()
     out, num_workers = wanted.out, wanted.workers

@@ -50,8 +50,7 @@ def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch"
     try:
         text = _text(case, to)
     except InputError as error:
-        others = [str(each.number) for each in cases if _is_written(each, to)]
-        other = f"; or --pick {others[0]}" if others else ""
+        other = next((f"; or --pick {each.number}" for each in cases if _is_written(each, to)), "")
         raise InputError(error.message, rule=error.rule, hint=f"{error.hint}{other}") from None
     end = ".yaml" if to == "nemo-rl" else ".sh"
     title = f"{DIALECTS[to].record['title']} {DIALECTS[to].version}"
@@ -139,7 +138,8 @@ def _check_runs(case: RlCase, to: str) -> None:
         framework.check_plan({name: (getattr(plan, name),) for name in said})
     except InputError as error:
         hint = error.hint.replace("set --", "plan it with --").removesuffix(", or leave it out")
-        raise case.refuse(error.message, hint) from None
+        own = str(case.rl.get("framework") or "").partition(":")[0] == to
+        raise case.refuse(error.message, hint if own else f"plan it with --framework {to}") from None
 
 
 def _differences(case: RlCase, text: str, end: str) -> Iterator[str]:

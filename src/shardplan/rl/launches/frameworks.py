@@ -170,6 +170,9 @@ def _slime(own: Rules) -> None:
         tokens = own.needed("tokens_per_accelerator") * (own.number("cp") or 1)
         if tokens:
             facts.derive("pack_tokens", tokens, "max-tokens-per-gpu x context-parallel ranks")
+    if own.number("rollout_pp") > 1:
+        each = own.number("rollout_tp") // own.number("rollout_pp")
+        facts.replace("rollout_tp", Fact(value=each, origin="derived", why="accelerators of an engine / its stages"))
     train = own.number("nodes") * own.number("per_node")
     if own.on("colocated"):
         own.rl["placement"] = "partial" if own.on("partial") else "colocated"
@@ -268,6 +271,8 @@ def _trl(own: Rules) -> None:
     own.rl |= {"engine": "vllm", "old_pass": True}
     if not own.on("uses_engine"):
         own.price_as("uses_engine", "yes", "vLLM generates, and not generate() of transformers")
+        if facts.value("mode") is None:
+            facts.replace("mode", Fact(value="colocate", origin="derived", why="the trainer's accelerators generate"))
     if facts.value("train_type") not in (None, "full"):
         own.price_as("train_type", "full", "the policy is trained in full")
     mode = str(facts.value("mode") or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from shardplan.launch.export.shell import Given, quoted
 from shardplan.launch.export.written import LaunchCase
 from shardplan.physics.frameworks.stack import load_stack
 from shardplan.rl.launches.audit import MODULES
+from shardplan.rl.launches.reading import DIALECTS
 from shardplan.rl.transfer import engine_facts
 
 
@@ -66,11 +68,6 @@ class RlCase:
         facts = engine_facts(self.rl["engine"])
         return float(self.rl["memory_share"] or (facts.colocated_share if self.shares else facts.awake_share))
 
-    @property
-    def answers(self) -> int:
-        """Answers of an optimizer step."""
-        return int(self.rl["prompts"] * self.rl["samples"] // self.rl["updates"])
-
     def refuse(self, what: str, hint: str) -> InputError:
         """What a framework does not run."""
         return InputError(f"plan {self.number}: {what}", rule="the framework runs the plan that is written", hint=hint)
@@ -97,111 +94,109 @@ def _megatron_recompute(case: RlCase) -> dict[str, Any]:
     return {"recompute_granularity": "selective", "recompute_modules": names}
 
 
-def _estimator(case: RlCase, ppo: str = "gae") -> str:
-    return {"ppo": ppo, "reinforce++": "reinforce_plus_plus"}.get(case.rl["algorithm"], "grpo")
+def _facts(case: RlCase) -> dict[str, Any]:
+    """What a launch file says of a plan, by the keys of the rows that read it; None: nothing."""
+    rl, row, plan = case.rl, case.row, case.plan
+    estimator = {"ppo": "gae", "reinforce++": "reinforce_plus_plus"}.get(rl["algorithm"], "grpo")
+    is_fsdp, leaves = case.backend == "fsdp", case.shares and not rl["states_stay"]
+    whole = plan.sharding if plan.sharding != "hsdp" else "zero3"
+    if plan.stage_layers is not None:
+        raise case.refuse("stages of unlike size", "plan it with --fix train.stage_layers=even, or another pp")
+    return {
+        "model": hub_name(case.model.name),
+        "prompts": rl["prompts"],
+        "samples": rl["samples"],
+        "mini_prompts": rl["prompts"] // rl["updates"],
+        "mini_batch": rl["prompts"] * rl["samples"] // rl["updates"],
+        "response_max": rl["response_tokens_max"],
+        "dynamic": True,
+        "tokens_per_accelerator": rl["pack_tokens"] // plan.cp,
+        "advantage": estimator,
+        "kl_loss": bool(rl["reference"]),
+        "engine": rl["engine"],
+        "memory_share": case.share,
+        **{f"rollout_{name}": row[f"rollout_{name}"] for name in ("tp", "pp", "ep")},
+        **{f"{name}_precision": "fp8" if rl[f"{name}_precision"] == "fp8" else None for name in ("rollout", "cache")},
+        "drafts": rl["drafts"] or None,
+        "nodes": case.nodes,
+        "per_node": case.per_node,
+        **{name: getattr(plan, name) for name in ("tp", "pp", "cp", "ep")},
+        "etp": plan.etp if plan.ep > 1 or case.model.is_moe else None,
+        "vp": plan.vp if plan.vp > 1 else None,
+        "sequence_parallel": plan.sequence_parallel if plan.tp > 1 or is_fsdp else None,
+        "sharding": whole,
+        "sharding_degree": plan.sharding_degree if plan.sharding == "hsdp" else None,
+        **({"recompute": plan.recompute} if is_fsdp else _megatron_recompute(case)),
+        "states_leave": leaves,
+        "optimizer_leaves": leaves,
+    }
+
+
+def _options_of(case: RlCase, name: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a plan, and ``own`` ones, in the options of the rows of a framework's record."""
+    record = DIALECTS[name].record
+    rows = {**record["options"], **record.get(case.backend, {})}
+    facts = {key: value for key, value in {**_facts(case), **own}.items() if value is not None and key in rows}
+    return {_name(rows[key]): _word(rows[key]["read"], value) for key, value in facts.items()}
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """The option that is written, of those that a row reads."""
+    return str(row.get("written", row["names"][0]))
+
+
+def _word(read: Any, value: Any) -> Any:
+    """The framework's word for a value that a row reads."""
+    if isinstance(read, list | tuple):
+        return value == read[0]
+    return [word for word, ours in read.items() if ours == value][-1] if isinstance(read, Mapping) else value
 
 
 OWN: Final = "actor_rollout_ref"
 """Where verl has trainer and engine."""
+ADDED: Final = re.compile("override_transformer_config|engine_kwargs|filter_groups|rollout_correction|quantization")
+"""In keys of verl that not every release has."""
 
 
 def _verl(case: RlCase) -> str:
     """Overrides of ``main_ppo``."""
-    backend, is_off = case.backend, case.row["placement"] == "one-step-off"
-    keys = _verl_step(case, backend) | _verl_trainer(case, backend) | _verl_engine(case) | _verl_pools(case)
-    program = "recipe.dapo.main_dapo" if case.rl["algorithm"] == "dapo" else "verl.trainer.main_ppo"
+    rl, is_off, is_dapo = case.rl, case.row["placement"] == "one-step-off", case.rl["algorithm"] == "dapo"
+    own = {
+        "prompt_max": max(rl["prompt_tokens"], 1), "epochs": rl["epochs"], "kl_reward": False, "unpadded": True,
+        "backend": case.backend, "filtered": is_dapo or None, "drafts_on": True if rl["drafts"] else None,
+        "critic_model": hub_name(rl["critic"]) if rl["critic"] else None, "sequence_parallel": None,
+        "bypass_old": not rl["old_pass"] if is_off or not rl["old_pass"] else None,
+        "drafts": rl["drafts"] if rl["engine"] == "vllm" and rl["drafts"] else None,
+    }  # fmt: skip
+    keys: dict[str, Any] = {"data.train_files": Given("TRAIN_FILES"), "data.val_files": Given("VAL_FILES")}
+    keys |= _options_of(case, "verl", own) | _verl_pools(case)
+    if rl["drafts"]:
+        keys[f"{OWN}.model.mtp.enable"] = True
+    program = "recipe.dapo.main_dapo" if is_dapo else "verl.trainer.main_ppo"
     program = "verl.experimental.one_step_off_policy.main_ppo" if is_off else program
-    config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if backend == "megatron" else ""
+    config = f" --config-name={'one_step_off_' * is_off}ppo_megatron_trainer" if case.backend == "megatron" else ""
     fill = "TRAIN_FILES=/path/to/train.parquet\nVAL_FILES=/path/to/test.parquet\n"
-    lines = [f"    {_pair(key, value)}" for key, value in keys.items() if value is not None]
+    lines = [f"    {_pair(f'++{key}' if ADDED.search(key) else key, value)}" for key, value in keys.items()]
     return f"set -euo pipefail\n\n{fill}\n" + " \\\n".join([f"python3 -m {program}{config}", *lines]) + "\n"
-
-
-def _verl_step(case: RlCase, backend: str) -> dict[str, Any]:
-    """Data, algorithm and batches."""
-    rl = case.rl
-    return {
-        "algorithm.adv_estimator": _estimator(case),
-        "data.train_files": Given("TRAIN_FILES"),
-        "data.val_files": Given("VAL_FILES"),
-        "data.train_batch_size": rl["prompts"],
-        "data.max_prompt_length": max(rl["prompt_tokens"], 1),
-        "data.max_response_length": rl["response_tokens_max"],
-        f"{OWN}.model.path": hub_name(case.model.name),
-        f"{OWN}.actor.ppo_mini_batch_size": rl["prompts"] // rl["updates"],
-        f"{OWN}.actor.ppo_epochs": rl["epochs"],
-        f"{OWN}.actor.use_kl_loss": rl["reference"],
-        "algorithm.use_kl_in_reward": False,
-        f"{OWN}.actor.strategy": "megatron" if backend == "megatron" else "fsdp2",
-        f"{OWN}.model.use_remove_padding": True,
-        f"{OWN}.actor.use_dynamic_bsz": True,
-        f"{OWN}.actor.ppo_max_token_len_per_gpu": rl["pack_tokens"] // case.plan.cp,
-    }
-
-
-def _verl_trainer(case: RlCase, backend: str) -> dict[str, Any]:
-    """Degrees, states and recomputation of the trainer."""
-    plan, at = case.plan, f"{OWN}.actor.{'megatron' if backend == 'megatron' else 'fsdp_config'}"
-    if backend == "megatron":
-        degrees, again = _megatron_degrees(case), _megatron_recompute(case)
-        found = {f"{at}.{name}": value for name, value in degrees.items() if name != "sequence_parallel"}
-        found[f"{at}.use_distributed_optimizer"] = plan.sharding == "zero1"
-        found |= {f"++{at}.override_transformer_config.{name}": value for name, value in again.items()}
-    else:
-        found = {
-            f"{OWN}.actor.ulysses_sequence_parallel_size": plan.cp,
-            f"{OWN}.model.enable_gradient_checkpointing": plan.recompute == "full",
-            f"{at}.reshard_after_forward": plan.sharding != "zero2",
-            f"{at}.fsdp_size": plan.sharding_degree if plan.sharding == "hsdp" else None,
-        }
-    leaves = case.shares and not case.rl["states_stay"]
-    return {**found, f"{at}.param_offload": leaves, f"{at}.optimizer_offload": leaves}
-
-
-def _verl_engine(case: RlCase) -> dict[str, Any]:
-    """The engine, and what only some steps have."""
-    rl, row = case.rl, case.row
-    drafts = {"enable": True, "enable_rollout": True, "num_speculative_tokens": rl["drafts"]} if rl["drafts"] else {}
-    return {
-        f"{OWN}.rollout.name": rl["engine"],
-        f"{OWN}.rollout.n": rl["samples"],
-        f"{OWN}.rollout.tensor_model_parallel_size": row["rollout_tp"],
-        f"{OWN}.rollout.pipeline_model_parallel_size": row["rollout_pp"],
-        f"{OWN}.rollout.expert_parallel_size": row["rollout_ep"],
-        f"{OWN}.rollout.gpu_memory_utilization": case.share,
-        "trainer.n_gpus_per_node": case.per_node,
-        "trainer.nnodes": case.nodes,
-        f"++{OWN}.rollout.quantization": "fp8" if rl["rollout_precision"] == "fp8" else None,
-        f"++{OWN}.rollout.engine_kwargs.{rl['engine']}.kv_cache_dtype": "fp8_e4m3"
-        if rl["cache_precision"] == "fp8"
-        else None,
-        **{f"{OWN}.model.mtp.{name}": value for name, value in drafts.items()},
-        "++algorithm.filter_groups.enable": True if rl["algorithm"] == "dapo" else None,
-        "critic.model.path": hub_name(rl["critic"]) if rl["critic"] else None,
-    }
 
 
 def _verl_pools(case: RlCase) -> dict[str, Any]:
     """The placement. The configuration of one step off leaves the pass of the old policy out itself."""
-    rl, row, each, placement = case.rl, case.row, case.rollout_per_node, case.row["placement"]
-    bypass = {"++algorithm.rollout_correction.bypass_mode": not rl["old_pass"]}
-    pool = {"nnodes": row["num_rollout"] // each, "n_gpus_per_node": each}
+    row, each, placement = case.row, case.rollout_per_node, case.row["placement"]
+    pool, mode = {"nnodes": row["num_rollout"] // each, "n_gpus_per_node": each}, "trainer.v1.trainer_mode"
     if placement == "one-step-off":
-        return {f"{OWN}.hybrid_engine": False, **{f"rollout.{name}": value for name, value in pool.items()}, **bypass}
-    found: dict[str, Any] = {} if rl["old_pass"] else {**bypass}
-    if placement == "partial":
-        found |= {"trainer.v1.trainer_mode": "colocate_async"}
-    if placement == "async":
-        found |= {
-            "trainer.v1.trainer_mode": "separate_async",
-            "trainer.v1.separate_async.parameter_sync_step": rl["updates"],
-            "trainer.v1.separate_async.num_warmup_batches": rl["staleness"],
-            "trainer.v1.sampler.max_off_policy_threshold": rl["staleness"] + 1,
-            f"{OWN}.hybrid_engine": False,
-            **{f"{OWN}.rollout.{name}": value for name, value in pool.items()},
-            f"{OWN}.rollout.checkpoint_engine.backend": "nccl",
-        }
-    return found
+        return {f"{OWN}.hybrid_engine": False, **{f"rollout.{name}": value for name, value in pool.items()}}
+    if placement != "async":
+        return {mode: "colocate_async"} if placement == "partial" else {}
+    return {
+        mode: "separate_async",
+        "trainer.v1.separate_async.parameter_sync_step": case.rl["updates"],
+        "trainer.v1.separate_async.num_warmup_batches": case.rl["staleness"],
+        "trainer.v1.sampler.max_off_policy_threshold": case.rl["staleness"] + 1,
+        f"{OWN}.hybrid_engine": False,
+        **{f"{OWN}.rollout.{name}": value for name, value in pool.items()},
+        f"{OWN}.rollout.checkpoint_engine.backend": "nccl",
+    }
 
 
 def _pair(key: str, value: Any) -> str:
@@ -211,127 +206,74 @@ def _pair(key: str, value: Any) -> str:
     return f"'{key}={text}'" if "[" in text else f"{key}={text}"
 
 
-def _megatron_degrees(case: RlCase) -> dict[str, Any]:
-    """Degrees under the names that verl and NeMo RL share."""
-    plan = case.plan
-    found: dict[str, Any] = {
-        "tensor_model_parallel_size": plan.tp,
-        "pipeline_model_parallel_size": plan.pp,
-        "context_parallel_size": plan.cp,
-        "expert_model_parallel_size": plan.ep,
-        "expert_tensor_parallel_size": plan.etp if plan.ep > 1 or case.model.is_moe else None,
-        "virtual_pipeline_model_parallel_size": plan.vp if plan.vp > 1 else None,
-        "sequence_parallel": plan.sequence_parallel if plan.tp > 1 else None,
-    }
-    if plan.stage_layers is not None:
-        raise case.refuse("stages of unlike size", "plan it with --fix train.stage_layers=even, or another pp")
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _nemo(case: RlCase) -> str:
     """A YAML over ``grpo_math_1B.yaml``."""
     import yaml
 
-    rl, placement = case.rl, case.row["placement"]
-    document = {
-        "defaults": "grpo_math_1B.yaml",
-        "grpo": {
-            "num_prompts_per_step": rl["prompts"],
-            "num_generations_per_prompt": rl["samples"],
-            "use_dynamic_sampling": rl["algorithm"] == "dapo",
-            "adv_estimator": {"name": "reinforce_plus_plus" if rl["algorithm"] == "reinforce++" else "grpo"},
-            "async_grpo": {
-                "enabled": placement in ("async", "one-step-off"),
-                "max_trajectory_age_steps": rl["staleness"] if placement == "async" else 1,
-                "in_flight_weight_updates": placement == "async" and bool(rl["in_flight"]),
-            },
-        },
-        "loss_fn": {
-            "reference_policy_kl_penalty": 0.01 if rl["reference"] else 0.0,
-            "force_on_policy_ratio": not rl["old_pass"],
-        },
-        "policy": _nemo_policy(case),
-        "cluster": _nemo_cluster(case),
-    }
+    rl, placement, is_fsdp = case.rl, case.row["placement"], case.backend == "fsdp"
+    again = _facts(case).get("recompute_granularity")
+    own = {
+        "filtered": rl["algorithm"] == "dapo", "kl": 0.01 if rl["reference"] else 0.0, "on_policy": not rl["old_pass"],
+        "algorithm_name": "reinforce_plus_plus" if rl["algorithm"] == "reinforce++" else "grpo",
+        "async": placement in ("async", "one-step-off"), "staleness": rl["staleness"] if placement == "async" else 1,
+        "in_flight": placement == "async" and bool(rl["in_flight"]), "micro_answers": 1, "precision": "bfloat16",
+        "window": rl["prompt_tokens"] + rl["response_tokens_max"], "packing": True, "dynamic": False, "engine": "vllm",
+        "pack_tokens": rl["pack_tokens"], "is_megatron": not is_fsdp, "offload_always": False,
+        "checkpointing": again is not None, "colocated": case.shares, **_nemo_cluster(case),
+        **({"vp": None, "ep": None} if is_fsdp else {}),
+    }  # fmt: skip
+    found = {"policy.dtensor_cfg.enabled": is_fsdp} | _options_of(case, "nemo-rl", own)
+    if rl["drafts"]:
+        found["policy.generation.vllm_kwargs.speculative_config.method"] = "mtp"
+    document: dict[str, Any] = {"defaults": "grpo_math_1B.yaml"}
+    for name, value in found.items():
+        *folders, last = name.split(".")
+        place = document
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
     return str(yaml.safe_dump(document, sort_keys=False))
 
 
-def _nemo_policy(case: RlCase) -> dict[str, Any]:
-    rl, is_fsdp = case.rl, case.backend == "fsdp"
-    return {
-        "model_name": hub_name(case.model.name),
-        "train_global_batch_size": case.answers,
-        "train_micro_batch_size": 1,
-        "max_total_sequence_length": rl["prompt_tokens"] + rl["response_tokens_max"],
-        "precision": "bfloat16",
-        "sequence_packing": {"enabled": True, "train_mb_tokens": rl["pack_tokens"]},
-        "dynamic_batching": {"enabled": False},
-        "dtensor_cfg": {"enabled": is_fsdp, **(_nemo_fsdp(case) if is_fsdp else {})},
-        "megatron_cfg": {"enabled": not is_fsdp, **({} if is_fsdp else _nemo_megatron(case))},
-        "generation": _nemo_generation(case),
-    }
-
-
-def _nemo_fsdp(case: RlCase) -> dict[str, Any]:
-    plan = case.plan
-    return {
-        "tensor_parallel_size": plan.tp, "context_parallel_size": plan.cp,
-        "sequence_parallel": plan.sequence_parallel, "activation_checkpointing": plan.recompute == "full",
-        "cpu_offload": False,
-    }  # fmt: skip
-
-
-def _nemo_megatron(case: RlCase) -> dict[str, Any]:
-    again = _megatron_recompute(case)
-    again = {name: again[name] for name in ("recompute_granularity", "recompute_modules") if name in again}
-    optimizer = {"use_distributed_optimizer": case.plan.sharding == "zero1"}
-    return {**_megatron_degrees(case), "activation_checkpointing": bool(again), **again, "optimizer": optimizer}
-
-
-def _nemo_generation(case: RlCase) -> dict[str, Any]:
-    rl, row = case.rl, case.row
-    engine = {
-        "tensor_parallel_size": row["rollout_tp"], "pipeline_parallel_size": row["rollout_pp"],
-        "expert_parallel_size": row["rollout_ep"], "gpu_memory_utilization": case.share,
-    }  # fmt: skip
-    engine |= {"precision": "fp8"} if rl["rollout_precision"] == "fp8" else {}
-    engine |= {"kv_cache_dtype": "fp8"} if rl["cache_precision"] == "fp8" else {}
-    drafts = {"speculative_config": {"method": "mtp", "num_speculative_tokens": rl["drafts"]}}
-    pool = {"num_nodes": _nemo_rollout_nodes(case), "gpus_per_node": case.rollout_per_node}
-    return {
-        "backend": "vllm",
-        "max_new_tokens": rl["response_tokens_max"],
-        "vllm_cfg": engine,
-        **({"vllm_kwargs": drafts} if rl["drafts"] else {}),
-        "colocated": {"enabled": case.shares, **({} if case.shares else {"resources": pool})},
-    }
-
-
-def _nemo_rollout_nodes(case: RlCase) -> int | None:
-    """Nodes that generate; None where both pools are on one node."""
-    total = case.row["num_train"] + case.row["num_rollout"]
-    is_one = total <= case.cluster.accelerators_per_node
-    return None if is_one else int(case.row["num_rollout"] // case.rollout_per_node)
-
-
-def _nemo_cluster(case: RlCase) -> dict[str, int]:
-    """Nodes of both pools."""
+def _nemo_cluster(case: RlCase) -> dict[str, Any]:
+    """Nodes of both pools, and of generation; a node that both share has a number of accelerators for it."""
     if case.shares:
-        return {"num_nodes": case.nodes, "gpus_per_node": case.per_node}
-    more = _nemo_rollout_nodes(case)
-    if more is None:
-        return {"num_nodes": 1, "gpus_per_node": case.row["num_train"] + case.row["num_rollout"]}
-    return {"num_nodes": case.nodes + more, "gpus_per_node": case.per_node}
+        return {}
+    total = case.row["num_train"] + case.row["num_rollout"]
+    if total <= case.cluster.accelerators_per_node:
+        return {"nodes": 1, "per_node": total, "rollout_per_node": case.rollout_per_node}
+    more = case.row["num_rollout"] // case.rollout_per_node
+    return {"nodes": case.nodes + more, "rollout_nodes": more, "rollout_per_node": case.rollout_per_node}
 
 
 def _slime(case: RlCase) -> str:
     """Options of ``train.py`` or ``train_async.py``."""
-    model = [" ".join(map(quoted, words)) for words in _dimensions(case)]
-    groups = (model, *(_options(each(case)) for each in (_slime_step, _slime_trainer, _slime_pools)))
-    program = "train_async.py" if case.row["placement"] == "one-step-off" else "train.py"
+    rl, row, placement = case.rl, case.row, case.row["placement"]
+    estimator, is_eagle = _facts(case)["advantage"], rl.get("speculative") == "eagle"
+    filters = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
+    own = {
+        "updates": rl["updates"], "advantage": "ppo" if estimator == "gae" else estimator, "engine": None,
+        "bypass_old": not rl["old_pass"], "filtered": filters if rl["algorithm"] == "dapo" else None,
+        "partial": placement == "partial", "colocated": case.shares, "memory_share": f"{case.share:g}",
+        "rollout_tp": row["rollout_tp"] * row["rollout_pp"],
+        **{f"rollout_{name}": row[f"rollout_{name}"] if row[f"rollout_{name}"] > 1 else None for name in ("pp", "ep")},
+        "rollout_accelerators": None if case.shares else row["num_rollout"],
+        "draft_model": '"$DRAFT_MODEL"' if is_eagle else None,
+    }  # fmt: skip
+    step = {
+        "ref-load": '"$REF_LOAD"',
+        "prompt-data": '"$PROMPT_DATA"',
+        "normalize-advantages": estimator == "reinforce_plus_plus",
+        "sglang-speculative-algorithm": "EAGLE" if rl["drafts"] else None,
+    }
+    groups = (
+        [" ".join(map(quoted, words)) for words in _dimensions(case)],
+        _options(_options_of(case, "slime", own) | step),
+    )
+    program = "train_async.py" if placement == "one-step-off" else "train.py"
     options = "\n\n".join("\n".join(f"    {line}" for line in group) for group in groups)
     fill = "PROMPT_DATA=/path/to/prompts.jsonl\nREF_LOAD=/path/to/model_torch_dist\n"
-    fill += "DRAFT_MODEL=/path/to/draft_model\n" * (case.rl.get("speculative") == "eagle")
+    fill += "DRAFT_MODEL=/path/to/draft_model\n" * is_eagle
     return f'set -euo pipefail\n\n{fill}\nOPTIONS=(\n{options}\n)\n\npython3 {program} "${{OPTIONS[@]}}"\n'
 
 
@@ -346,63 +288,9 @@ def _options(values: Mapping[str, Any]) -> list[str]:
     return [name if value is True else f"{name} {value}" for name, value in texts.items()]
 
 
-def _slime_step(case: RlCase) -> dict[str, Any]:
-    rl, estimator = case.rl, _estimator(case, "ppo")
-    filters = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
-    return {
-        "hf-checkpoint": hub_name(case.model.name),
-        "ref-load": '"$REF_LOAD"',
-        "prompt-data": '"$PROMPT_DATA"',
-        "rollout-batch-size": rl["prompts"],
-        "n-samples-per-prompt": rl["samples"],
-        "num-steps-per-rollout": rl["updates"],
-        "global-batch-size": case.answers,
-        "rollout-max-response-len": rl["response_tokens_max"],
-        "advantage-estimator": estimator,
-        "use-kl-loss": bool(rl["reference"]),
-        "use-rollout-logprobs": not rl["old_pass"],
-        "normalize-advantages": estimator == "reinforce_plus_plus",
-        "dynamic-sampling-filter-path": filters if rl["algorithm"] == "dapo" else None,
-    }
-
-
-def _slime_trainer(case: RlCase) -> dict[str, Any]:
-    degrees = _megatron_degrees(case)
-    chunks = degrees.pop("virtual_pipeline_model_parallel_size", None)
-    sequence_parallel = degrees.pop("sequence_parallel", None)
-    return {
-        **degrees,
-        "num-virtual-stages-per-pipeline-rank": chunks,
-        "sequence-parallel": sequence_parallel,
-        **_megatron_recompute(case),
-        "use-dynamic-batch-size": True,
-        "max-tokens-per-gpu": case.rl["pack_tokens"] // case.plan.cp,
-    }
-
-
-def _slime_pools(case: RlCase) -> dict[str, Any]:
-    rl, row = case.rl, case.row
-    tp, pp, ep = (row[f"rollout_{name}"] for name in ("tp", "pp", "ep"))
-    return {
-        "actor-num-nodes": case.nodes,
-        "actor-num-gpus-per-node": case.per_node,
-        "colocate": case.shares,
-        "rollout-num-gpus": None if case.shares else row["num_rollout"],
-        "partial-rollout": row["placement"] == "partial",
-        "rollout-num-gpus-per-engine": tp * pp,
-        "sglang-mem-fraction-static": f"{case.share:g}",
-        "sglang-pipeline-parallel-size": pp if pp > 1 else None,
-        "sglang-expert-parallel-size": ep if ep > 1 else None,
-        "sglang-kv-cache-dtype": "fp8_e4m3" if rl["cache_precision"] == "fp8" else None,
-        "sglang-speculative-algorithm": "EAGLE" if rl["drafts"] else None,
-        "sglang-speculative-num-steps": rl["drafts"] or None,
-        "sglang-speculative-draft-model-path": '"$DRAFT_MODEL"' if rl.get("speculative") == "eagle" else None,
-    }
-
-
 def _dimensions(case: RlCase) -> list[Any]:
     """Megatron's options of the model, without those that a user would fill in."""
-    job = Job(sequence_length=case.rl["pack_tokens"], global_batch_size=case.answers)
+    job = Job(sequence_length=case.rl["pack_tokens"], global_batch_size=1)
     made = LaunchCase(
         model=case.model, cluster=case.cluster, num_accelerators=case.row["num_train"], job=job, plan=case.plan,
         stack=load_stack("megatron-lm"),
