@@ -127,7 +127,7 @@ def test_html_shows_wide_columns_and_escapes_every_text() -> None:
 
 def test_few_rows_of_many_columns_are_columns_of_html() -> None:
     turned = table_html(TABLE._replace(turned_up_to=2), lambda row: f"/at?{row[1]}" if row[1] else "")
-    assert turned.startswith('<table><thead><tr><td></td><th scope="col" class="n">&lt;a&gt;</th><th')
+    assert turned.startswith('<table class="turned"><thead><tr><td></td><th scope="col" class="n">&lt;a&gt;</th><th')
     assert '<th scope="row">share</th><td class="n">50%</td><td class="n">-</td>' in turned
     assert table_html(TABLE._replace(turned_up_to=1)) == table_html(TABLE)
 

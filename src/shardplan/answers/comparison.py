@@ -107,9 +107,19 @@ class Comparison:
 
 
 def sides_of(files: Sequence[PlanFile], names: Sequence[str], picks: Sequence[Pick] | None) -> tuple[Side, ...]:
-    """Plans of files side by side, of one file several. ``picks``: one for each side; the usual ones where None."""
+    """Plans of files side by side, of one file several. ``picks``: one for each side; the usual ones where None.
+
+    Raises InputError where a plan of one file is named twice.
+    """
     picks = _usual_picks(files) if picks is None else picks
     if len(files) == 1:
+        twice = next((pick for place, pick in enumerate(picks) if pick in picks[:place]), None)
+        if twice is not None:
+            raise InputError(
+                f"--pick names plan {twice} of {names[0]} twice",
+                rule="plans of one file are different ones",
+                hint="name each once: --pick 1,2",
+            )
         return tuple(Side(label=f"{names[0]}:{pick}", file=files[0], pick=pick) for pick in picks)
     return tuple(
         Side(label=name if pick == each.best_pick else f"{name}:{pick}", file=each, pick=pick)
@@ -134,13 +144,6 @@ def compare(sides: Sequence[Side]) -> Comparison:
             f"{len(sides)} plan is given",
             rule="a comparison has two or more plans",
             hint="give a second plan file, or two plans of one file: --pick 1,2",
-        )
-    twice = next((side for place, side in enumerate(sides) if side in sides[:place]), None)
-    if twice is not None:
-        raise InputError(
-            f"plan {twice.pick} of one file is given twice",
-            rule="the plans of a comparison are different ones",
-            hint="name each once: --pick 1,2",
         )
     estimates = [side.estimate for side in sides]
     is_one_model = len({side.file.question.model for side in sides}) == 1

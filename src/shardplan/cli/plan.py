@@ -60,7 +60,7 @@ def plan(
 ) -> int:
     """Find the fastest plan that fits, and say why.
 
-    Every plan is priced. --assumptions lists the defaults of everything that you leave out.
+    Every plan is priced. --assumptions lists the defaults that were taken.
     """
     target = output.checked_target(*flags.reads)
     from shardplan.ask.questions import choices_in, space_of

@@ -93,7 +93,7 @@ def _others(runs: str | None, profile: str | None, html: str | None, *, rl: bool
 
 def _run_document(run: str, refused: str | None) -> AnswerDocument:
     """A published run in full. Raises ``InputError``."""
-    from shardplan.answers.known_runs import run_document
+    from shardplan.answers.accuracy.known_runs import run_document
     from shardplan.reports.accuracy.known_runs import account_of
 
     if refused is not None:

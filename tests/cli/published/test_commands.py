@@ -220,7 +220,7 @@ def test_the_limits_show_the_curve_the_cliff_and_the_claims() -> None:
     assert [point["training_flop"] for point in record["points"]] == pytest.approx([10.0**d for d in range(24, 33)])
     assert record["points"][-1]["utilisation"] == 0
     text = unwrapped(run(*LIMITS).stdout)
-    for words in ("The cliff:", "Limits curve", "Claims of arXiv 2411.01137", "latency", "Assumed"):
+    for words in ("The cliff:", "Limits curve", "Claims of arXiv 2411.01137", "latency", "Assumptions"):
         assert words in text
     short = answer(*LIMITS, "--training-time", "30days")["cliffs"]
     for less, more in zip(short, record["cliffs"], strict=True):

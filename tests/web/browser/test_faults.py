@@ -104,7 +104,7 @@ def test_all_runs_are_shown_with_scripts_too(open_page: Open) -> None:
     answered(page)
     all_of_them = int(page.locator("p:has(> a:text-is('Show all'))").inner_text().split()[2].replace(",", ""))
     page.get_by_role("link", name="Show all").click()
-    expect(page.locator(".tall a[data-run]")).to_have_count(all_of_them)
+    expect(page.locator(".tall td a[data-apply]")).to_have_count(all_of_them)
 
 
 def test_a_name_that_is_half_typed_is_not_left_in_its_field(open_page: Open) -> None:

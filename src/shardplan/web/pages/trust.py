@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.known_runs import TIERS, groups_table, run_document, runs_table
+from shardplan.answers.accuracy.known_runs import TIERS, groups_table, run_document, runs_table
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import dataclass
 from shardplan.estimation.evidence import NearRun
