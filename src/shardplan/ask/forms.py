@@ -121,7 +121,7 @@ class QuestionForm:
         in_json=InJson("Name of a built-in cluster, or the `cluster` of a plan file."),
     )
     accelerator: str | None = asked(
-        "In place of the cluster's; alone: its usual one.",
+        "Accelerator that replaces the cluster's; alone, it stands for its usual cluster.",
         panel="Cluster",
         metavar="NAME|FILE",
         completes=(CATALOG, "list_accelerators"),
@@ -152,12 +152,12 @@ class QuestionForm:
         in_json=InJson("Training framework; any for none. Default: the accelerator's usual."),
     )
     profile: str | None = asked(
-        "Constants in place of those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
+        "Constants that replace those of the accelerator's generation (see `shardplan profiles` and `calibrate`).",
         panel="Job",
         is_rare=True,
         metavar="FILE|GENERATION",
         completes=("inputs.profile", "generations"),
-        in_json=InJson("Generation whose constants are taken in place of the cluster's."),
+        in_json=InJson("Generation whose constants replace the cluster's."),
     )
 
     @property

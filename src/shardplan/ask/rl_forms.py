@@ -84,7 +84,7 @@ class RlForm:
     rollout_precision: str | None = asked("Format of the engine's weights: bf16, fp8. Default: bf16.", metavar="FORMAT")
     cache_precision: str | None = asked("Format of its cache: bf16, fp8. Default: bf16.", metavar="FORMAT")
     speculative: str | None = asked(
-        "Speculative decoding: mtp with layers of the model, eagle with a draft layer beside it; mtp:2 for two drafted "
+        "Speculative decoding: mtp with layers of the model, eagle with an extra draft layer; mtp:2 for two drafted "
         "tokens. Default: none.",
         metavar="mtp[:N]",
     )

@@ -17,10 +17,10 @@ MOST_REPLICAS: Final = 4096
 MOST_REPLICAS_IN_JSON: Final = 64
 _MODEL: Final = partial(
     asked,
-    "Model, where the file does not have its dimensions: name or path.",
+    "Model, if the file does not have its dimensions: name or path.",
     metavar="NAME|FILE",
     takes="name or content",
-    in_json=InJson("Model, where the file does not have it."),
+    in_json=InJson("Model, if the file does not have it."),
 )
 _CLUSTER: Final = partial(
     asked,
@@ -156,9 +156,9 @@ class StepForm:
     times: Path | None = asked("Simulate a case with its own times, instead of a plan.", metavar="FILE")
     pick: PickField = None
     schedule: str | None = asked(
-        "Schedule in place of the plan's: a name that `shardplan schedules` lists, a PyTorch schedule file, or all.",
+        "Schedule that replaces the plan's: a name that `shardplan schedules` lists, a PyTorch schedule file, or all.",
         metavar="NAME|FILE.csv",
-        in_json=InJson("Pipeline schedule in place of the plan's."),
+        in_json=InJson("Pipeline schedule that replaces the plan's."),
     )
     stages: Path | None = asked("Measured times of the stages that replace the estimate's, as CSV.", metavar="FILE")
     jitter: float = asked(
@@ -229,7 +229,7 @@ class LaunchForm:
         flags=("--gpus", "--num-accelerators"),
         least=1,
         most=MAX_NUM_ACCELERATORS,
-        in_json=InJson("Number of accelerators, where the file does not say."),
+        in_json=InJson("Number of accelerators, if the file does not say."),
     )
     env: list[str] | None = _ENV()
     given: list[str] | None = _GIVEN()

@@ -35,7 +35,7 @@ ACTIVATIONS: Final = "activation_factor"
 MOST_HELD_OUT: Final = 0.9
 EACH_LEFT_OUT: Final = "Each run predicted by constants that have not seen it: the bands of this profile."
 NOTHING_LEFT_OUT: Final = (
-    "The runs are of one configuration: nothing can be left out, and bands are those of the published runs, wider."
+    "All runs are of one configuration: nothing can be left out, and bands are those of the published runs, widened."
 )
 BETWEEN_FAMILIES: Final = 0.1
 """Spread of whole families of runs around constants that have not seen them: standard deviation of the median left-out

@@ -120,7 +120,7 @@ def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tu
         raise InputError(
             f"--pick {pick} is given without a plan file",
             rule="--pick names a plan of a file",
-            hint="leave --pick out, or give a plan file in place of MODEL",
+            hint="leave --pick out, or give a plan file as MODEL",
         )
     return asked(flags, space), None
 

@@ -75,7 +75,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "launch",
     ),
     "compare": CommandEntry(
-        "Put two or more plans side by side, term by term.",
+        "Compare two or more plans side by side, term by term.",
         (
             "shardplan compare examples/tensor-parallel.json examples/fully-sharded.json",
             "shardplan compare examples/plans.json --pick 1,3",

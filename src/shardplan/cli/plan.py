@@ -160,7 +160,7 @@ def _check_other_method(method: str, search: SearchForm) -> None:
         if getattr(search, name.replace("-", "_")):
             raise InputError(
                 f"--{name} is given with --method {method:.60}",
-                rule="--fix, --limit, --exclude, --simulate-top and --use-all are of our own search",
+                rule="--fix, --limit, --exclude, --simulate-top and --use-all belong to our own search",
                 hint=f"leave out --{name}, or --method",
             )
 
@@ -292,7 +292,7 @@ PicksFlag = Annotated[
 
 @with_flags
 def compare(*, files: FilesArgument, output: OutputFlags, pick: PicksFlag = None) -> int:
-    """Put two or more plans side by side, term by term."""
+    """Compare two or more plans side by side, term by term."""
     target = output.checked_target(*files)
     picks = None if pick is None else _picks(pick, len(files))
     from shardplan.answers.comparison import compare as side_by_side

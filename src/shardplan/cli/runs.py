@@ -95,7 +95,7 @@ def budget(
             raise InputError(
                 "--steps is given without the answer of `shardplan rl`",
                 rule="a training run has tokens, a run of RL steps",
-                hint="give --tokens in place of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
+                hint="give --tokens instead of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
             )
         batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
         asked = [_run_question(name, flags, space, batches) for name in _names(wanted.clusters)]

@@ -219,7 +219,7 @@ class Replicas:
             raise InputError(
                 f"the number of replicas is {shown(self.count)}; it must be from 1 to {MOST_REPLICAS:,}",
                 rule=f"a simulation has 1 to {MOST_REPLICAS:,} replicas",
-                hint="simulate fewer replicas: those that are alike take the same time",
+                hint="simulate fewer replicas: identical ones take the same time",
             )
         check_slowdown(self.slowdown, self.count, "replica")
 

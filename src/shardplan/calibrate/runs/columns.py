@@ -57,7 +57,7 @@ COLUMNS: Final[Mapping[str, RunColumn]] = {
         RunColumn(
             "id",
             cells.TEXT,
-            "unique name of the row; where the column is missing, the name of the file and the line",
+            "unique name of the row; without the column, the name of the file and the line",
             "id run run-id run-name name experiment config-name job-id",
             is_required=True,
         ),

@@ -72,7 +72,7 @@ class SweepGrid:
             raise _wrong(
                 f"the grid has {self.num_questions:,} questions: {' x '.join(axes)}",
                 f"a grid has at most {MOST_QUESTIONS:,} questions",
-                "give fewer values, or put fields that change together under zip",
+                "give fewer values, or write fields that change together under zip",
             )
 
     @property
@@ -153,7 +153,7 @@ def grid_of(document: Mapping[str, Any], *, label: str = "the grid") -> SweepGri
     is_whole = any(key in document for key in KEYS)
     for key in document if is_whole else ():
         if key not in KEYS:
-            raise UnknownNameError(f"part of {label}", str(key)[:60], KEYS, hint="fields stand below grid or zip")
+            raise UnknownNameError(f"part of {label}", str(key)[:60], KEYS, hint="fields are below grid or zip")
     products = document.get("grid") or {} if is_whole else document
     zips = document.get("zip") or [] if is_whole else []
     zips = [zips] if isinstance(zips, Mapping) else zips

@@ -133,7 +133,7 @@ def _expert_hint(num_experts: int) -> dict[str, Any]:
         "all_to_all_per_layer": 2,
         "hints": [
             "whole experts make larger matrix products than experts cut by tensor parallelism",
-            "expert parallelism pays where there are many more experts than tensor-parallel ranks",
+            "expert parallelism pays if there are many more experts than tensor-parallel ranks",
             "use it for the experts, instead of tensor parallelism or with it",
         ],
     }

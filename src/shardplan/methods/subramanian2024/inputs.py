@@ -28,15 +28,15 @@ CORRECTIONS: Final[dict[Correction, str]] = {
     "Q1": "transfers between pipeline stages in different scale-up domains take time",
     "Q2": "the layer norm of SUMMA normalises channels, not tokens",
     "Q3": "an all-reduce sends everything twice on every network, not only across domains",
-    "Q5": "SUMMA has as many rounds of communication as blocks, not one more",
+    "Q5": "SUMMA has one round of communication for each block, not one more",
     "Q11": "the inputs of column-parallel layers are kept in shards and gathered again in the backward pass",
 }
 """What each correction does."""
 
 FLAWS: Final[dict[str, str]] = {
     "Q1": "transfers between pipeline stages are free where they leave a scale-up domain that holds several stages",
-    "Q2": "the layer norm of SUMMA has the width of the sequence in place of the embedding",
-    "Q3": "an all-reduce inside a domain, or with one rank in each, sends everything once in place of twice",
+    "Q2": "the layer norm of SUMMA has the width of the sequence instead of the embedding",
+    "Q3": "an all-reduce inside a domain, or with one rank in each, sends everything once instead of twice",
     "Q4": "two biases of 1D tensor parallelism run on the whole sequence, although it is scattered",
     "Q5": "SUMMA communicates one round more than it has blocks where communication dominates",
     "Q6": "a bias reads or writes the activation, not both",

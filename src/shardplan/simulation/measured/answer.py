@@ -75,7 +75,7 @@ def read_measurement(paths: Sequence[Path], *, step: str | None = None, layout: 
         other = next(path for path in files if kinds[path] != kinds[files[0]])
         raise InputError(
             f"{printable(files[0].name)} is a {kinds[files[0]]}, and {printable(other.name)} is a {kinds[other]}",
-            rule="the files of a measured step are of one kind",
+            rule="all files of a measured step are of one kind",
             hint="give files of one kind",
         )
     source = kinds[files[0]]

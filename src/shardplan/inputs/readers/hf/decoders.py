@@ -163,7 +163,7 @@ LLAMA: Final[Mapping[str, ModelFamily]] = {
     "olmo3": _OLMO2.called("OLMo 3: OLMo 2 with a sliding window in three of four layers.")._replace(
         slides=all_but_every(4), window=4096, mlp_bias=False
     ),
-    "phi3": ModelFamily("Phi-3, Phi-4: Llama with a sliding window where the file gives one.")._replace(
+    "phi3": ModelFamily("Phi-3, Phi-4: Llama with a sliding window if the file gives one.")._replace(
         slides=every_layer
     ),
     "qwen2": _QWEN2,
@@ -258,7 +258,7 @@ _GEMMA2: Final = _GEMMA.called(
     "Gemma 2: four norms per layer, every other layer slides, the first one included."
 )._replace(slides=all_but_every(2), window=4096, mlp_bias=False, num_norms=4)
 _GEMMA4: Final = ModelFamily(
-    "Gemma 4 (not E2B and E4B): Gemma 3 with larger heads where a layer sees all keys; experts next to the MLP."
+    "Gemma 4 (not E2B and E4B): Gemma 3 with larger heads in layers that see all keys; experts next to the MLP."
 )._replace(
     mixers=_gemma4_mixers,
     mlps=_gemma4_mlp,

@@ -200,13 +200,13 @@ _DEEPSEEK_V2: Final = ModelFamily("DeepSeek-V2 and V2-Lite: latent attention.").
     mixers=latent_attention, sparse=_dense_first(0), experts=_with_shared(2)
 )
 _DEEPSEEK_V3: Final = ModelFamily(
-    "DeepSeek-V3, Kimi K2, Moonlight, GLM-5: latent attention, three dense layers where the file does not say."
+    "DeepSeek-V3, Kimi K2, Moonlight, GLM-5: latent attention, by default three dense layers."
 )._replace(mixers=latent_attention, sparse=_dense_first(3), experts=_with_shared(1, (8, 4)))
 _DEEPSEEK_V32: Final = _DEEPSEEK_V3.called(
     "DeepSeek-V3.2, GLM-5: DeepSeek-V3 with an indexer; a layer may reuse the keys that an earlier one selected."
 )._replace(mixers=indexed_attention, understood=("index_topk_freq", "index_skip_topk_offset", "layer_types"))
 _GLM4: Final = ModelFamily(
-    "GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, one dense layer where the file does not say."
+    "GLM-4.5: grouped queries with biases, experts as in DeepSeek-V3, by default one dense layer."
 )._replace(
     qkv_bias=ATTENTION_BIAS,
     output_bias=False,
@@ -215,7 +215,7 @@ _GLM4: Final = ModelFamily(
     sparse=_dense_first(1),
     experts=_with_shared(1),
 )
-_GRANITE: Final = ModelFamily("Granite 3 MoE, with a shared expert where the file gives its width.")._replace(
+_GRANITE: Final = ModelFamily("Granite 3 MoE, with a shared expert if the file gives its width.")._replace(
     qkv_bias=ATTENTION_BIAS, experts=_granite_experts
 )
 _QWEN3: Final = ModelFamily("Qwen3-MoE: norms on queries and keys, no shared expert.")._replace(

@@ -154,7 +154,7 @@ GPT: Final[Mapping[str, ModelFamily]] = {
     ),
     "gptj": _GPTJ,
     "mpt": ModelFamily(
-        "MPT and llm-foundry: no biases; learned positions where neither ALiBi nor rotary positions are asked for."
+        "MPT and llm-foundry: no biases; learned positions unless ALiBi or rotary positions are asked for."
     )._replace(
         mixers=_mpt_mixer,
         mlps=_mpt_mlp,

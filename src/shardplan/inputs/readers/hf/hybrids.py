@@ -250,7 +250,7 @@ def _granite_mixers(fields: ConfigFields) -> list[Mixer]:
 
 
 def _granite_mlp(fields: ConfigFields) -> MLP | MixtureOfExperts:
-    """A shared MLP, next to experts where there are any."""
+    """A shared MLP, next to experts if there are any."""
     shared = fields.count("shared_intermediate_size")
     if fields.count("num_experts", minimum=0):
         return experts(fields, width="intermediate_size", shared_width=shared)
@@ -394,7 +394,7 @@ HYBRIDS: Final[Mapping[str, ModelFamily]] = {
         layers=_falcon_h1_layers,
     ),
     "granitemoehybrid": ModelFamily(
-        "Granite 4: Mamba-2 or attention, then a shared MLP, next to experts where there are any."
+        "Granite 4: Mamba-2 or attention, then a shared MLP, next to experts if there are any."
     )._replace(understood=("intermediate_size", "num_experts_per_tok"), mixers=_granite_mixers, mlps=_granite_mlp),
     "jamba": ModelFamily(
         "Jamba: Mamba-1 with norms inside, or attention without positions; experts in every other layer."
