@@ -97,7 +97,7 @@ class Framework:
         """Refuses fields of a step that the framework does not run. Raises InputError."""
         for name, known in self.runs.items():
             given = str(step.get(name) or known[0]).replace("_", "-").split(",")
-            self._refuse(self.name, "", name, known, [each.strip().partition(":")[0].lower() for each in given])
+            self._refuse(self.name, name, known, [each.strip().partition(":")[0].lower() for each in given])
 
     def check_plan(self, choices: Mapping[str, Any]) -> None:
         """Refuses chosen fields of a plan that the trainer never runs otherwise. Raises InputError."""
@@ -106,22 +106,19 @@ class Framework:
         never = {*known.get("never", ()), *known.get(self.name, {}), *(known.get("written", ()) if self.runs else ())}
         for name in (name for name in choices if name in never):
             runs = [str(value).lower() for value in self.plan[name]]
-            self._refuse(who, "train.", name, runs, [str(value).lower() for value in choices[name]])
+            self._refuse(who, f"train.{name}", runs, [str(value).lower() for value in choices[name]])
 
     @staticmethod
-    def _refuse(who: str, pool: str, name: str, known: Sequence[str], given: Sequence[str]) -> None:
+    def _refuse(who: str, name: str, known: Sequence[str], given: Sequence[str]) -> None:
         """Refuses the first of the given values that is not among those that are known. Raises InputError."""
         wrong = next((value for value in given if value not in known), None)
         if wrong is not None:
-            value = shown(int(wrong) if wrong.isdecimal() else wrong)
-            rule = f"runs {name.replace('_', ' ')} {joined(known, last='or')} alone"
-            fix = f"--fix {pool}{name}={known[0]}" if pool else f"--{name.replace('_', '-')} {known[0]}"
+            is_fixed, text = "." in name, name if "." in name else name.replace("_", " ")
+            fix = f"--fix {name}={known[0]}" if is_fixed else f"--{name.replace('_', '-')} {known[0]}"
             fix = f"--placement {','.join(known)}" if name == "placement" else fix
-            raise InputError(
-                f"{name.replace('_', ' ')}{' of the trainer' * bool(pool)} is {value}; {who} {rule}",
-                rule=f"{who} {rule}",
-                hint=f"set {fix}, or leave it out",
-            )
+            value = shown(int(wrong) if wrong.isdecimal() else wrong)
+            rule = f"{who} runs {text} {joined(known, last='or')} alone"
+            raise InputError(f"{text} is {value}; {rule}", rule=rule, hint=f"set {fix}, or leave it out")
 
     def over(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A question's record with the software of the trainer, where the record says nothing else."""

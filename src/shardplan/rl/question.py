@@ -53,7 +53,9 @@ class RlQuestion:
 
     def put(self) -> AskedRl:
         """The task. Raises InputError, which names the field."""
-        framework_of(self.step.get("framework")).check_step(self.step)
+        fixed = {name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+                 for name, value in (self.record.get("fix") or {}).items()}  # fmt: skip
+        framework_of(self.step.get("framework")).check_step({**self.step, **fixed})
         return ask_rl(self.record, self.step, reads_files=self.reads_files, stop=self.stop)
 
     def result(self) -> RlResult:

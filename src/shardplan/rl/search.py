@@ -346,7 +346,8 @@ class PlacementSearch:
             return
         yield 1, domain
         yield 1, max(TENSOR_DEGREES)
-        yield from ((pp, domain) for pp in PIPELINE_DEGREES)
+        runs = self.task.packing.framework.runs.get("rollout.pp", ())
+        yield from ((pp, domain) for pp in PIPELINE_DEGREES if not runs or str(pp) in runs)
 
     def _layouts(
         self, num_rollout: int, pp: int, most: int, *, shares: bool

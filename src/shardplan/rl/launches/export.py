@@ -131,6 +131,7 @@ def _text(case: RlCase, to: str) -> str:
 def _check_runs(case: RlCase, to: str) -> None:
     """Raises ``InputError`` for what the framework never runs, of which engine is said in the file."""
     step = {**case.rl, "placement": case.row["placement"], "backend": case.backend, "engine": None}
+    step["rollout.pp"] = case.row["rollout_pp"]
     framework, plan = framework_of(to, case.backend), case.plan
     said = (name for name in described(Plan) if getattr(plan, IDLE.get(name, ""), 0) != 1)
     try:
