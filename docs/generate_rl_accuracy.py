@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 from generate_accuracy import is_current
 
 from shardplan.base.files import DATA, shipped_document
 from shardplan.base.units import format_bytes
-from shardplan.calibrate.errors import Errors, errors_of, grouped
+from shardplan.calibrate.errors import CLEAR_DIFFERENCE, Errors, errors_of, grouped
 from shardplan.reports.texts.answer import percent
 from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, seen_steps, validate_rl
-from shardplan.rl.measured import shipped_steps
+from shardplan.rl.measured import MeasuredRlStep, shipped_steps
 from shardplan.rl.memory import MeasuredMemory, measured_memory, with_one_length
+from shardplan.rl.task import PLACEMENTS
 
 PAGE = "rl-accuracy.md"
 CAUSES = DATA / "measured_runs" / "rl_causes.yaml"
@@ -64,6 +66,7 @@ def _sections(found: RlValidation) -> Iterator[str]:
         f"{percent(left.order.share or 0.0)} are in order. "
         "They differ in placement, count, release, precision or model."
     )
+    yield _placements()
     inside = found.coverage
     if inside is not None:
         yield (
@@ -117,6 +120,33 @@ def _sections(found: RlValidation) -> Iterator[str]:
     yield "## Rows without a price"
     groups = grouped(found.unpriced, lambda each: each.reason)
     yield "\n".join(f"- {len(rows)} ({rows[0].step.family}): {reason}" for reason, rows in groups.items())
+
+
+def _placements() -> str:
+    """How often pairs of different placements are in order, and those of one release, precision and size."""
+    every: dict[str, list[bool]] = {}
+    alike: list[bool] = []
+    for one, other in combinations(seen_steps(), 2):
+        a, b = one.step, other.step
+        apart = math.log(a.step_time_s / b.step_time_s)
+        is_clear = abs(apart) > math.log1p(CLEAR_DIFFERENCE)
+        if is_clear and a.family == b.family and a.placement != b.placement:
+            right = (apart + one.error - other.error) * apart > 0
+            every.setdefault(a.family, []).append(right)
+            if _setting(a) == _setting(b):
+                alike.append(right)
+    families = ", ".join(f"{sum(found)} of {len(found)} ({name})" for name, found in every.items())
+    return (
+        f"{sum(map(len, every.values()))} of them differ in placement; in order are {families}. Of {len(alike)} that "
+        f"have the release, the cluster, the precision and all accelerators in common, {sum(alike)} are in order."
+    )
+
+
+def _setting(step: MeasuredRlStep) -> tuple[object, ...]:
+    """What two steps have in common that differ in their placement alone."""
+    two_pools = PLACEMENTS[step.placement].two_pools
+    total = (step.num_train or 0) + (step.num_rollout or 0) * two_pools
+    return step.release, step.cluster, step.precision, step.model, step.response_tokens_max, total
 
 
 def _inside(found: RlValidation) -> str:

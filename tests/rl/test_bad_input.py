@@ -99,7 +99,7 @@ CASES = (
     Bad("a value that no plan has", {"fix": {"train.micro_batch_size": 0}}, "micro_batch_size is 0",
         "micro_batch_size is", "--fix train.micro_batch_size", "rl.fix"),
     Bad("a mean given twice", {"response_tokens": "mean=1k,max=2k,mean=3k"}, "mean=1k,max=2k,mean=3k",
-        "one mean and one max", "--response-tokens mean=2k,max=4k", "rl.response_tokens"),
+        "one mean and one max", '--response-tokens "mean=2k,max=4k"', "rl.response_tokens"),
     Bad("an unknown field", {"fix": {"train.zp": 2}}, "zp", "field of a plan", "--fix train.tp=2", "rl.fix"),
 )  # fmt: skip
 

@@ -355,6 +355,13 @@ def test_a_file_of_deepspeed_decides_the_sharding_of_trl(tmp_path: Path, file: s
     assert sharding is not None or file in launch.facts.missing["sharding"][0]
 
 
+def test_answers_without_an_engine_are_generated_where_the_policy_trains(tmp_path: Path) -> None:
+    line = TRL.replace("--use_vllm true --vllm_mode server", "--use_vllm false")
+    found = read(tmp_path, "run.sh", line)
+    assert found.plan.placement == "colocated"
+    assert "generate() of transformers" in found.taken["uses_engine"][1]
+
+
 def test_supervised_training_by_slime_is_no_step(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"{SLIME} --loss-type sft_loss --bf16")
     assert read_rl_launch(Ask(path=tmp_path / "run.sh")) is None

@@ -71,7 +71,7 @@ SILENT: Final = {"decide pareto", "decide sensitivity"}
 
 def cells(page: str, plan: str) -> Iterator[tuple[str, str]]:
     """Figures of a plan in the rows of tables, or the columns of turned ones, that state it in words."""
-    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+    for table in re.findall(r"<table\b.*?</table>", page, re.DOTALL):
         rows = [[_words(cell) for cell in re.findall(r"<t[dh].*?</t[dh]>", row)] for row in table.split("</tr>")]
         for row in (row for row in rows if plan in row):
             is_turned, place = row[0] == "plan", row.index(plan)

@@ -65,7 +65,9 @@ class Software:
     more passes over the scores.
     """
     expert_scores: Kernels = asked(
-        "The router's scores times the outputs of experts:", default="fused", words=EXPERT_SCORES
+        "Scores of the router applied to experts' outputs in one kernel or several:",
+        default="fused",
+        words=EXPERT_SCORES,
     )
     """The router's scores times the outputs of experts within another kernel (Transformer Engine, torch.compile), or
     ``eager``: operation by operation in fp32, which keeps an fp32 copy of the outputs (prime-rl with adapters on

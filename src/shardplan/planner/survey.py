@@ -133,7 +133,17 @@ def with_prices(found: list[Pruned], goals: Sequence[Goal], stop: Stop | None) -
         while left:
             left = _price_some(each, found, left, size, stop)
             size *= MORE
+    tables = tables_of_pruned(found)
+    if all(np.isinf(table.least).all() for table in tables) and any(np.isinf(goal.limit(tables)) for goal in goals):
+        _count(found, stop)
     return found
+
+
+def _count(found: Sequence[Pruned], stop: Stop | None) -> None:
+    """Counts all plans, of which none fits."""
+    for each in found:
+        if isinstance(each, PrunedFamily) and not each.is_counted:
+            each.count(stop)
 
 
 def _price_some(

@@ -17,7 +17,6 @@ from shardplan.base.units import parse_whole
 from shardplan.base.words import FLAGS, folded, switch_word
 from shardplan.decide.searching import Searches
 from shardplan.estimation.question import Question
-from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.typed import grid, number, pairs_of, whole
@@ -30,7 +29,7 @@ from shardplan.rl.lengths import ENDLESS, MOST_TOKENS, SPREAD, Lengths
 from shardplan.rl.programs import Framework, framework_of
 from shardplan.rl.task import DRAFTERS, PLACEMENTS, RlTask, algorithm_of, check_updates, split_fixed
 from shardplan.rl.trainer import Packing
-from shardplan.rl.transfer import engine_facts, transfer_methods
+from shardplan.rl.transfer import checked_method, engine_facts
 
 PROMPT_TOKENS: Final = 256
 OF_EXPERTS: Final = ("ep", "overlap_ep", "moe_dispatcher")
@@ -54,12 +53,13 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
     """
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
-    fixed, fixed_rollout = split_fixed(_first_values(record.get("fix")))
+    fixed, fixed_rollout = split_fixed(record.get("fix"))
     _check_names(fixed, record.get("limit"), record.get("exclude"))
     framework = framework_of(rl.get("framework"), rl.get("backend"), record.get("stack"))
     framework.check_plan({**(record.get("limit") or {}), **fixed})
     packing = _packing(rl, _answers(rl, reads_files=reads_files), framework)
-    total = train if generate is None or rl.get("rollout_cluster") else train + generate
+    other = rl.get("rollout_cluster")
+    total = train if generate is None or other is not None else train + generate
     of_trainer = {
         **framework.over(record),
         **({} if record.get("nodes") is not None else {"num_accelerators": total}),
@@ -74,7 +74,7 @@ def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop |
         answers=packing.answers,
         packing=packing,
         critic=_critic(rl, put.question.model, reads_files=reads_files),
-        rollout_cluster=_rollout_cluster(rl, reads_files=reads_files),
+        rollout_cluster=None if other is None else cluster_of(other, reads_files=reads_files),
         num_train=train if generate is not None else None,
         num_rollout=generate,
         fixed_rollout=fixed_rollout,
@@ -136,7 +136,7 @@ def _choices(rl: Record, framework: Framework) -> dict[str, Any]:
         "cache_precision": _format("cache_precision", rl),
         **_speculative(rl.get("speculative")),
         "engine": str(rl.get("engine") or framework.runs.get("engine", ("vllm",))[0]).lower(),
-        "transfer": _transfer(rl.get("transfer")),
+        "transfer": None if rl.get("transfer") is None else checked_method(str(rl["transfer"])),
         "placements": _placements(rl, framework),
         "staleness": int(1 if rl.get("staleness") is None else rl["staleness"]),
         "in_flight": _yes("in_flight", rl.get("in_flight"), otherwise=True),
@@ -165,7 +165,7 @@ def lengths_of(text: str, *, reads_files: bool = True) -> Lengths:
         raise InputError(
             f"--response-tokens is {shown(text)}",
             rule="lengths have one mean and one max",
-            hint="write --response-tokens mean=2k,max=4k, or file=lengths.txt",
+            hint='write --response-tokens "mean=2k,max=4k", or "file=lengths.txt"',
         )
     return Lengths(
         mean=float(whole(given["mean"], "mean", least=0, most=MOST_TOKENS, is_length=True)),
@@ -181,7 +181,7 @@ def _measured(given: Mapping[str, str], cap: int | None, *, reads_files: bool) -
         raise InputError(
             f"--response-tokens has file with {', '.join(sorted(set(given) - {'file'})) or 'no file to read here'}",
             rule="a file of lengths stands alone, or with max; the server reads no files",
-            hint="write --response-tokens file=lengths.txt",
+            hint='write --response-tokens "file=lengths.txt"',
         )
     lines = enumerate(read_text(Path(given["file"])).splitlines(), start=1)
     found = [_length(line.strip(), f"{given['file']}, line {place}") for place, line in lines if line.strip()]
@@ -205,7 +205,7 @@ def _check_given(record: Record, rl: Record) -> None:
     needed = {
         "prompts": "--prompts 64",
         "samples": "--samples 32",
-        "response_tokens": "--response-tokens mean=2k,max=4k",
+        "response_tokens": '--response-tokens "mean=2k,max=4k"',
     }
     missing = [how for name, how in needed.items() if rl.get(name) is None]
     if missing:
@@ -234,7 +234,9 @@ def _pools(given: Any) -> tuple[int, int | None]:
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:
-        raise InputError(f"--gpus is {shown(given)}", rule="--gpus is a number, or trainer+generation", hint=POOLS_HINT)
+        raise InputError(
+            f"--gpus is {shown(given)}", rule="accelerators are a number, or trainer+generation", hint=POOLS_HINT
+        )
     check_sum(given, tuple(counts))
     return counts[0], counts[1] if len(counts) == 2 else None
 
@@ -245,10 +247,6 @@ def _check_names(*choices: Mapping[str, Any] | None) -> None:
     for name in (name for given in choices for name in given or ()):
         if name not in known:
             raise UnknownNameError("field of a plan", name, known, hint="such as tp, pp or cp: --fix train.tp=2")
-
-
-def _first_values(fix: Any) -> dict[str, Any] | None:
-    return None if fix is None else {str(name): value for name, value in fix.items()}
 
 
 def _answers(rl: Record, *, reads_files: bool) -> Responses:
@@ -269,7 +267,9 @@ def _yes(name: str, given: Any, *, otherwise: bool) -> bool:
     found = FLAGS.get(folded(str(given)))
     if found is None:
         flag = f"--{name.replace('_', '-')}"
-        raise InputError(f"{flag} is {shown(given)}", rule=f"{flag} is yes or no", hint=f"write {flag} no")
+        raise InputError(
+            f"{flag} is {shown(given)}", rule=f"{name.replace('_', ' ')} is yes or no", hint=f"write {flag} no"
+        )
     return found
 
 
@@ -295,11 +295,6 @@ def _critic(rl: Record, policy: Any, *, reads_files: bool) -> Any:
     return critic
 
 
-def _rollout_cluster(rl: Record, *, reads_files: bool) -> Cluster | None:
-    given = rl.get("rollout_cluster")
-    return None if given is None else cluster_of(given, reads_files=reads_files)
-
-
 def _format(name: str, rl: Record) -> str:
     given = str(rl.get(name) or "bf16").lower()
     if given not in WEIGHT_BYTES:
@@ -317,15 +312,6 @@ def _speculative(given: Any) -> dict[str, Any]:
         return {}
     drafts = whole(number_of, f"--speculative {folded(name)}", most=8) if number_of else 1
     return {"drafter": folded(name), "drafts": drafts}
-
-
-def _transfer(given: Any) -> str | None:
-    if given is None:
-        return None
-    known = transfer_methods()
-    if given not in known:
-        raise UnknownNameError("transfer", str(given), known, hint=f"one of {', '.join(known)}")
-    return str(given)
 
 
 def _placements(rl: Record, framework: Framework) -> tuple[str, ...]:

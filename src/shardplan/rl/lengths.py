@@ -56,13 +56,13 @@ class Lengths:
             raise InputError(
                 f"answers have {self.mean:,.10g} tokens on average and {self.cap:,} at most",
                 rule=f"the mean length is at most the cap, which is at most {MOST_TOKENS:,} tokens",
-                hint="write --response-tokens mean=2k,max=4k",
+                hint='write --response-tokens "mean=2k,max=4k"',
             )
         if not (0 <= self.spread <= 10 and 0 <= self.endless <= 1):
             raise InputError(
                 f"spread is {shown(self.spread)} and endless is {shown(self.endless)}",
                 rule="spread is a number from 0 to 10, endless a share from 0 to 1",
-                hint="write --response-tokens mean=2k,max=4k,spread=0.6,endless=0.01",
+                hint='write --response-tokens "mean=2k,max=4k,spread=0.6,endless=0.01"',
             )
 
     @classmethod

@@ -18,9 +18,8 @@ from typing import Any, Final, NamedTuple
 from shardplan.base.errors import InputError, ShardplanError, UnknownNameError, shown
 from shardplan.base.fields import dataclass, replace
 from shardplan.base.files import DATA, FileKind, read_text
-from shardplan.base.units import parse_whole
 from shardplan.base.words import joined, one_of
-from shardplan.calibrate.runs.cells import TEXT, YES_OR_NO, CellKind, RowCell, quantity
+from shardplan.calibrate.runs.cells import COUNT, TEXT, YES_OR_NO, CellKind, RowCell, quantity
 from shardplan.decide.searching import Searches
 from shardplan.rl import observed
 from shardplan.rl.asked import PROMPT_TOKENS, ask_rl
@@ -238,20 +237,10 @@ def _step(cells: Mapping[str, str], line: int, name: str) -> MeasuredRlStep:
     return MeasuredRlStep(**values)
 
 
-def _whole(least: int, most: int) -> CellKind:
-    """Whole numbers."""
-
-    def read(cell: RowCell) -> int:
-        try:
-            value = parse_whole(cell.text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise cell.wrong(allowed)
-        return value
-
-    allowed = f"a whole number from {least} to {most:,}"
-    return CellKind(allowed, read)
+def _age(cell: RowCell) -> int:
+    if not (cell.text.isdecimal() and int(cell.text) <= 64):
+        raise cell.wrong(AGE.values)
+    return int(cell.text)
 
 
 def _choice(allowed: Iterable[str]) -> CellKind:
@@ -265,10 +254,10 @@ def _choice(allowed: Iterable[str]) -> CellKind:
 
 
 SECONDS: Final = quantity(1e-6, 1e9, "s", values="a time in seconds above 0")
-AGE: Final = _whole(0, 64)
+AGE: Final = CellKind("a whole number from 0 to 64", _age)
 _OF_TYPES: Final[Mapping[str, CellKind]] = {
     "str": TEXT._replace(values="a text"), "bool | None": YES_OR_NO._replace(values="yes or no"), "float": SECONDS,
-    **dict.fromkeys(("int", "int | None"), _whole(1, MOST_TOKENS * 1024)), "float | None": SECONDS,
+    "int | None": COUNT._replace(values="a whole number, 1 or more"), "float | None": SECONDS,
 }  # fmt: skip
 KINDS: Final[Mapping[str, CellKind]] = {
     **{field.name: _OF_TYPES[str(field.type)] for field in fields(MeasuredRlStep) if field.name != "line"},

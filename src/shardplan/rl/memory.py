@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 from functools import cache, cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shardplan.ask.questions import ask
 from shardplan.base.fields import dataclass
@@ -139,24 +139,12 @@ def measured_memory() -> tuple[MeasuredMemory, ...]:
 
 
 def _row(row: dict[str, str]) -> MeasuredMemory:
-    def whole(name: str) -> int | None:
-        return int(row[name]) if row[name] else None
-
-    def real(name: str) -> float | None:
-        return float(row[name]) if row[name] else None
-
-    texts = {name: row[name] for name in ("id", "source", "model", "cluster", "notes")}
-    return MeasuredMemory(
-        **texts,
-        num_accelerators=int(row["num_accelerators"]),
-        lora_rank=whole("lora_rank"),
-        plan=plan_from_cell(row["plan"]),
-        failed=whole("failed_micro_batch"),
-        tokens=whole("sequence_tokens"),
-        rollout_tp=whole("rollout_tp"),
-        rollout_memory=real("rollout_memory"),
-        peak=real("peak_memory_bytes"),
-    )
+    own: dict[str, Any] = {name: row[name] for name in ("id", "source", "model", "cluster", "notes")}
+    columns = {"failed": "failed_micro_batch", "tokens": "sequence_tokens", "peak": "peak_memory_bytes"}
+    for name in ("num_accelerators", "lora_rank", "failed", "tokens", "rollout_tp", "rollout_memory", "peak"):
+        text, kind = row[columns.get(name, name)], float if name in ("rollout_memory", "peak") else int
+        own[name] = kind(text) if text else None
+    return MeasuredMemory(**own, plan=plan_from_cell(row["plan"]))
 
 
 class OneLength(NamedTuple):

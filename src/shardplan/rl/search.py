@@ -281,13 +281,10 @@ class PlacementSearch:
         fresh = min(trained.fresh_bytes, moved)
         left = moved - fresh + (not task.engine_stays) * pool.engine.weights
         switch = self.facts.wake_time / 2 + left / trained.host_rate() if shares else 0.0
-        times = PhaseTimes(
-            generation=generated.total,
-            steady=generated.prompts + generated.steady,
-            reward=task.reward_time,
+        times = replace(
+            self._times(trained.update_time, pool, generated),
             log_probs=task.passes * trained.forward_time + task.reference * trained.reference_time,
             critic=task.critic_share * (trained.update_time + trained.forward_time),
-            update=trained.update_time,
             transfer=transfer_time(method, pool.engine, trained),
             sleep=switch,
             wake=switch + fresh / trained.host_rate("fresh_share"),

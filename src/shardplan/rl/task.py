@@ -197,7 +197,7 @@ def split_fixed(fixed: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[s
     train: dict[str, Any] = {}
     rollout: dict[str, int] = {}
     for name, value in (fixed or {}).items():
-        pool, dot, degree = name.partition(".")
+        pool, dot, degree = str(name).partition(".")
         values = value if isinstance(value, list | tuple) else [value]
         if dot and pool == "train":
             train[degree] = tuple(values)

@@ -33,14 +33,20 @@ def transfer_methods() -> tuple[str, ...]:
     return tuple(generation_data()["transfers"])
 
 
+def checked_method(name: str) -> str:
+    """The name of a method. Raises ``UnknownNameError``."""
+    known = transfer_methods()
+    if name not in known:
+        raise UnknownNameError("transfer", name, known, hint=f"one of {', '.join(known)}")
+    return name
+
+
 def transfer_time(method: str, engine: Engine, trained: Trained | None = None) -> float:
     """Seconds until every replica has the weights, which ``trained`` gathers on their own accelerators.
 
     Raises ``UnknownNameError``.
     """
-    known = generation_data()["transfers"]
-    if method not in known:
-        raise UnknownNameError("transfer", method, known, hint=f"one of {', '.join(known)}")
+    checked_method(method)
     rate = float(engine.question.machine.memory_rate)
     if engine.adapters is not None:
         return seconds(method, engine.adapters.bytes, 1, engine.adapters.num_tensors, rate, quantised=False)

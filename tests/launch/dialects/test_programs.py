@@ -80,6 +80,13 @@ def test_weights_that_a_program_keeps_are_said_to_be_priced_as_trained(
     assert any("frozen are priced as trained" in text for text in found.not_understood) == is_said
 
 
+def test_moments_of_few_bits_are_said_to_be_priced_as_fp32(tmp_path: Path) -> None:
+    line = LINE.format(launcher="torchrun --nproc_per_node 8").replace("\n", " --optim paged_adamw_8bit\n")
+    found = read(tmp_path, "a.sh", line)
+    assert found.value("optimizer") == "adam"
+    assert any("moments of few bits" in text for text in found.not_understood)
+
+
 @pytest.mark.parametrize("switch", ["--use_liger_kernel True", "--use_liger True", "--cut_cross_entropy True"])
 def test_a_loss_without_logits_is_read(switch: str, tmp_path: Path) -> None:
     line = LINE.format(launcher="torchrun --nproc_per_node 8").replace("\n", f" {switch}\n")

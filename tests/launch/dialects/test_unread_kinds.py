@@ -33,6 +33,8 @@ FLAGSCALE = "system: {tensor_model_parallel_size: 1}\nmodel: {num_layers: 12, hi
             "model_id_or_path: m\nlora: {rank: 64}\noptim: {lr: 1e-5, pct_start: 0.05}",
             "mistral-finetune",
         ),
+        ("distributed: {tp_size: 2, pp_size: 2, pp_engine: 1f1b}\nmodel: {name: m}", "picotron"),
+        ("rl_or_sft: rl\nmodel: {base_model: m}\noptimization: {actor_lr: 1e-6}", "RAGEN"),
         ("rollout_worker: {type: simple}\nservice: {train_service: {backend: x}}", "NexRL"),
     ],
 )

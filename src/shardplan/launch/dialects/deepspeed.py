@@ -11,7 +11,14 @@ from shardplan.launch.dialects.own_names import unsaid, without_effect
 from shardplan.launch.dialects.reading import Fact, Facts
 from shardplan.launch.dialects.records import Dialect
 from shardplan.launch.dialects.settings import NamedSetting, Settings, batch_of, state, world_of
-from shardplan.launch.dialects.trainers import RANKS, adapter_facts, frozen_facts, kernel_facts, packed_facts
+from shardplan.launch.dialects.trainers import (
+    RANKS,
+    adapter_facts,
+    frozen_facts,
+    kernel_facts,
+    optimizer_facts,
+    packed_facts,
+)
 from shardplan.launch.dialects.values import (
     degree,
     number,
@@ -49,6 +56,7 @@ VAGUE: Final = ("base_model", "model", "model_name", "model_path")
 def trainer_facts(facts: Facts, options: Settings) -> None:
     """Options of a training script in the manner of Hugging Face's Trainer."""
     Dialect(name="mcore-adapter").state(facts, options)
+    optimizer_facts(facts, options, "optim")
     RECORD.state(facts, options)
     _both_lengths(facts, options)
     _model(facts, options)

@@ -235,7 +235,7 @@ def _rules(facts: Facts, config: Settings) -> None:
     own_batch(facts, config)
     _precision(facts, config)
     _trained(facts, config)
-    _optimizer(facts, config)
+    optimizer_facts(facts, config, "optimizer", "optim")
     fsdp_facts(facts, config)
     if facts.framework == "hf-trainer" and not config.has("deepspeed"):
         copy_facts(facts, config)
@@ -296,8 +296,9 @@ def _trained(facts: Facts, config: Settings) -> None:
     packed_facts(facts, config, doubled=facts.framework == "llama-factory" or config.first("adapter") is not None)
 
 
-def _optimizer(facts: Facts, config: Settings) -> None:
-    setting = config.first("optimizer", "optim")
+def optimizer_facts(facts: Facts, config: Settings, *names: str) -> None:
+    """The optimizer under one of ``names``; of moments of few bits it says that they are not priced."""
+    setting = config.first(*names)
     if setting is not None and re.fullmatch(FEW_BITS, str(setting.value)):
         facts.state("optimizer", "adam", setting.place, setting.name)
         facts.doubt(f"{setting.place} = {setting.value}: moments of few bits are priced as fp32")

@@ -27,6 +27,7 @@ from shardplan.planner.pricing.pieces import FASTEST, PointGroup
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import (
     ROUNDING,
+    FirstStages,
     bound_and_promise,
     least_by_software,
     least_bytes,
@@ -61,6 +62,8 @@ class PrunedFamily:
         """Plans that are priced, or all where the memory of all was found."""
         self.is_counted = False
         """Whether the memory of all plans was found."""
+        self.knows_memory = False
+        """Whether plans have been left out of ``kinds`` that need too much of it, by a bound if not counted."""
         self.num_feasible = 0
         self._table: Table | None = None
         self.kinds_of_whole = self.kinds
@@ -112,7 +115,21 @@ class PrunedFamily:
         if not left.any():
             return left
         left = left & (self._bound_and_promise[0] <= limit)
+        if left.any() and not self.knows_memory:
+            self._leave_out_what_is_too_large()
         return left & ((self.kinds & bits_of(self.exchanges <= limit)) != 0) if left.any() else left
+
+    def _leave_out_what_is_too_large(self) -> None:
+        """Plans that cannot fit, as far as the first stages of pipelines tell, whatever software runs them."""
+        tables = self._of_all_software
+        fits = FirstStages(tables).least_memory() <= FASTEST.most_bytes(tables.question) * (1 + ROUNDING)
+        self.kinds_of_whole = np.where(fits, bits_of(tables.family.shards), 0)
+        self.kinds, self.knows_memory = self.kinds_of_whole & self.kinds, True
+
+    @property
+    def _of_all_software(self) -> Tables:
+        """Of a part that stands for a whole family all its plans, whatever software runs them."""
+        return self.tables.whole_family if self.tables.family.counts else self.tables
 
     def most_promising(self, cells: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
         """The best of the cells for ``size`` sets of degrees, by what they promise; all where points are no more."""
@@ -147,14 +164,11 @@ class PrunedFamily:
             self.num_feasible += len(index)
 
     def count(self, stop: Stop | None) -> None:
-        """Finds the memory of all plans, which their placement does not change, and counts those that fit.
-
-        Of a part that stands for a whole family, of all its plans, whatever software runs them.
-        """
-        tables = self.tables.whole_family if self.tables.family.counts else self.tables
+        """Finds the memory of all plans, which their placement does not change, and counts those that fit."""
+        tables = self._of_all_software
         self.kinds_of_whole, self.num_feasible = counted(tables, stop)
         self.num_evaluated, self.is_counted, self._table = tables.family.num_plans(), True, None
-        self.kinds = self.kinds_of_whole & self.kinds
+        self.kinds, self.knows_memory = self.kinds_of_whole & self.kinds, True
 
 
 def _pairs(tables: Tables, cells: NDArray[np.bool_]) -> tuple[Tables, Pairs, NDArray[np.intp]]:
@@ -267,7 +281,7 @@ class PrunedPart:
         """Kinds of sharding under which plans may fit: they need no less memory than the first of the family."""
         family, first = self.tables.family, self._whole.first
         own = np.where(family.recomputes[:, points], bits_of(family.shards[:, points]), 0)
-        return own & first.kinds_of_whole[:, points] if first.is_counted else own
+        return own & first.kinds_of_whole[:, points] if first.knows_memory else own
 
     def copy(self) -> PrunedPart:
         """The same, to be priced further."""
@@ -305,6 +319,7 @@ class PrunedPart:
         near.kinds, near.cells = self._kinds(every), self.cells[:, every]
         near.__dict__["exchanges"] = self._whole.first.exchanges[:, every]
         near.is_counted = self._whole.first.is_counted and part is not None and part.same_memory
+        near.knows_memory = True
         if before is not None:
             known = np.searchsorted(every, self._points)
             near.best[:, :, known], near.reach[:, known] = before.best, before.reach

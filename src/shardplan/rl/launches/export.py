@@ -50,8 +50,7 @@ def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch"
     try:
         text = _text(case, to)
     except InputError as error:
-        others = [str(each.number) for each in cases if _is_written(each, to)]
-        other = f"; or --pick {others[0]}" if others else ""
+        other = next((f"; or --pick {each.number}" for each in cases if _is_written(each, to)), "")
         raise InputError(error.message, rule=error.rule, hint=f"{error.hint}{other}") from None
     end = ".yaml" if to == "nemo-rl" else ".sh"
     title = f"{DIALECTS[to].record['title']} {DIALECTS[to].version}"

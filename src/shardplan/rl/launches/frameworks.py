@@ -271,6 +271,8 @@ def _trl(own: Rules) -> None:
     own.rl |= {"engine": "vllm", "old_pass": True}
     if not own.on("uses_engine"):
         own.price_as("uses_engine", "yes", "vLLM generates, and not generate() of transformers")
+        if facts.value("mode") is None:
+            facts.replace("mode", Fact(value="colocate", origin="derived", why="the trainer's accelerators generate"))
     if facts.value("train_type") not in (None, "full"):
         own.price_as("train_type", "full", "the policy is trained in full")
     mode = str(facts.value("mode") or "")

@@ -351,11 +351,14 @@ def _state(facts: Facts, name: str, settings: Settings) -> None:
         if key not in facts and not is_moot:
             facts.miss(key, (f"not in the file, and its default differs by version (--given {key}={EXAMPLES[key]})",))
     _agent(facts, settings)
-    uneven = str(dialect.record["uneven"])
+    uneven, read = (
+        str(dialect.record["uneven"]),
+        {*settings.seen, *(name for row in dialect.rows for name in row.names)},
+    )
     for key, each in settings.items():
         if uneven and re.fullmatch(uneven, key) and each.value not in (None, "", False):
             facts.miss("stage_layers", (f"{each.said}: stages of unlike size (--given stage_layers=even)",))
-        elif key not in settings.seen and DECIDES.search(key) and not NO_MATTER.search(key) and _is_set(each):
+        elif key not in read and DECIDES.search(key) and not NO_MATTER.search(key) and _is_set(each):
             facts.doubt(f"{each.place} = {str(each.value)[:60]}")
 
 
