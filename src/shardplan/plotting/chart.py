@@ -1,6 +1,6 @@
 """A figure as plain records: panels with axes and series, drawn as a page or as a picture.
 
-The libraries that draw are an optional extra, looked for when something is drawn.
+The drawing libraries are an optional extra, imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ Marker = Literal["circle", "square", "triangle", "none"]
 Side = Literal["top right", "top left", "bottom right", "bottom left"]
 
 PALETTE: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
-"""Colours that people with any colour vision tell apart. M. Okabe and K. Ito, Color Universal Design, 2008."""
+"""Colours that are distinct for people with any colour vision. M. Okabe and K. Ito, Color Universal Design, 2008."""
 SECOND_PALETTE: Final = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#AA4499")
-"""More of them, for what shares a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
+"""More colours, for series that share a legend with the first. P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
 GREY: Final = "#8a8a8a"
 IDLE: Final = "#d9dde4"
-"""Of time in which nothing is done."""
+"""Colour of idle time."""
 
 FEW_NAMES: Final = 3
-"""Names below which an axis leaves room on both sides, so that bars stay narrow."""
+"""An axis with fewer names leaves room on both sides, so that bars stay narrow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis measures."""
+    """The quantity and scale of an axis."""
 
     title: str
     """Quantity, with its unit in brackets."""
     scale: Scale = "linear"
     limits: tuple[float, float] | None = None
-    """First and last value shown; from the data where not given."""
+    """First and last value shown; by default from the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Points of one name."""
+    """The points of one name."""
 
     name: str
-    """In the legend; series of one name are one entry there."""
+    """Name in the legend; series of one name are one entry there."""
     x: Sequence[float | str]
-    """Numbers, or names, whose lines a line feed parts."""
+    """Numbers, or names, with a line feed between their lines."""
     y: Sequence[float]
     kind: Kind = "line"
     colour: str = PALETTE[0]
     marker: Marker = "none"
     is_dashed: bool = False
     is_on_right: bool = False
-    """Whether it is measured by the axis on the right."""
+    """Whether it uses the axis on the right."""
     labels: Sequence[str] = ()
     """Text at each point."""
     label_sides: Sequence[Side] = ()
-    """On which side of its point each label stands; above and to the right where not given."""
+    """Side of its point for each label; by default above and to the right."""
     hover: Sequence[str] = ()
     """Text of each point under the pointer, on pages of the web app."""
     starts: Sequence[float] = ()
-    """Where each bar starts; at zero, or on the bars below it, where not given."""
+    """Start of each bar; by default zero, or the top of the bars below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Field:
     x: Sequence[float]
     y: Sequence[float]
     z: Sequence[Sequence[float | None]]
-    """A row of values along x for each y; None where there is no value."""
+    """A row of values along x for each y; None if there is no value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +86,14 @@ class Panel:
     series: tuple[Series, ...] = ()
     field: Field | None = None
     is_stacked: bool = False
-    """Whether bars stand on each other rather than next to each other."""
+    """Whether bars are stacked rather than next to each other."""
     right: Axis | None = None
     is_horizontal: bool = False
-    """Whether bars lie, and names stand on the left: ``x`` of their series is then along the axis ``y`` of names."""
+    """Whether bars are horizontal, with names on the left: ``x`` of their series is along the axis ``y`` of names."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names on the axis ``x``, in order; none on an axis of numbers."""
+        """The names on the axis ``x``, in order; empty for an axis of numbers."""
         if self.x.scale != "names":
             return ()
         return tuple(dict.fromkeys(str(x) for each in self.series for x in each.x))
@@ -101,16 +101,16 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Chart in rows and columns."""
+    """A figure: panels in rows and columns."""
 
     name: str
-    """Of its files, without a suffix."""
+    """Name of its files, without a suffix."""
     title: str
     panels: tuple[Panel | None, ...]
     """Row by row; None leaves a place empty."""
     num_columns: int
     note: str = ""
-    """Beneath it: what it shows, and the source."""
+    """Note below it: what it shows, and the source."""
     panel_size: tuple[int, int] = (400, 300)
     """Width and height of a panel. [pixels]"""
 
@@ -121,7 +121,7 @@ class Chart:
 
     @property
     def placed(self) -> tuple[tuple[Panel, int, int], ...]:
-        """Chart with row and column, from 0."""
+        """The panels with row and column, from 0."""
         return tuple(
             (panel, *divmod(index, self.num_columns)) for index, panel in enumerate(self.panels) if panel is not None
         )

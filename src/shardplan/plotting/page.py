@@ -1,4 +1,4 @@
-"""A chart as one HTML page that needs nothing else: drawn by plotly, whose part for axes is inside it, compressed."""
+"""A chart as one self-contained HTML page: drawn by plotly, of which a compressed part for axes is inside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKERS: Final = {"circle": "circle", "square": "square", "triangle": "triangle-
 
 
 def html_page(chart: Chart) -> str:
-    """The page as text. Raises ``InputError`` where plotly is not installed."""
+    """The page as text. Raises ``InputError`` if plotly is not installed."""
     make_subplots = subplots_of_plotly()
     has_right = any(panel.right is not None for panel, _, _ in chart.placed)
     figure = make_subplots(
@@ -64,9 +64,9 @@ def html_page(chart: Chart) -> str:
 
 
 LIBRARY: Final = Path(__file__).parent / "vendor" / "plotly-cartesian.min.js.gz"
-"""The part of plotly.js that draws axes: lines, bars, contours. All of it is 4.8 MB, this 0.5 MB as it lies here."""
+"""The part of plotly.js that draws axes: lines, bars, contours. The whole is 4.8 MB, this part 0.5 MB."""
 LEAST_WIDTH: Final = 320
-"""Of a panel, below which the page scrolls. [pixels]"""
+"""Width of a panel below which the page scrolls. [pixels]"""
 PAGE: Final = Template("""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="generator" content="shardplan"><title>$title</title>
@@ -96,7 +96,7 @@ new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gz
 
 
 def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
-    """What every row and column holds."""
+    """The kind of panel in every row and column."""
     places: list[list[dict[str, bool] | None]] = [[None] * chart.num_columns for _ in range(chart.num_rows)]
     for panel, row, column in chart.placed:
         places[row][column] = {"secondary_y": panel.right is not None}
@@ -104,7 +104,7 @@ def _places(chart: Chart) -> list[list[dict[str, bool] | None]]:
 
 
 def _add_series(figure: Any, panel: Panel, at: dict[str, int], named: set[str]) -> None:
-    """Draws the series of a panel; ``named`` are those that the legend has already."""
+    """Draws the series of a panel; ``named`` are those that are in the legend already."""
     heights: dict[float | str, float] = {}
     for series in panel.series:
         side = {"secondary_y": series.is_on_right} if panel.right is not None else {}
@@ -118,7 +118,7 @@ def _add_series(figure: Any, panel: Panel, at: dict[str, int], named: set[str]) 
 def trace_of(
     panel: Panel, series: Series, heights: dict[float | str, float], colour: str, *, is_named: bool
 ) -> dict[str, Any]:
-    """A series as plotly draws it. ``heights``: that bars reach; ``is_named``: whether it is in the legend."""
+    """A series for plotly. ``heights`` are those of the bars below; ``is_named``: whether it is in the legend."""
     along, up = positions(series), list(series.y)
     shared = {"name": series.name, "legendgroup": series.name, "showlegend": is_named, "x": along, "y": up}
     if series.kind == "bars":
@@ -137,7 +137,7 @@ def trace_of(
 
 
 def bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: bool) -> dict[str, Any]:
-    """Beside the other series, or on the ``heights`` that they reach: plotly knows one way for all panels of a page."""
+    """Next to the other series, or on top of ``heights``: plotly has one mode for all panels of a page."""
     if series.starts:
         return {"offsetgroup": "stack", "base": list(series.starts)}
     if not is_stacked:
@@ -148,7 +148,7 @@ def bar_place(series: Series, heights: dict[float | str, float], *, is_stacked: 
 
 
 def positions(series: Series) -> list[float | str]:
-    """Where the points of a series are, line feeds in names as plotly writes them."""
+    """Positions of the points of a series, with line feeds in names for plotly."""
     return [x.replace("\n", "<br>") if isinstance(x, str) else x for x in series.x]
 
 
@@ -173,12 +173,12 @@ def _add_labels(figure: Any, panel: Panel, series: Series, at: dict[str, int]) -
 
 
 def _along(axis: Axis, value: float | str) -> float | str:
-    """Where plotly puts an annotation: on a logarithmic axis by the power of ten."""
+    """Position of an annotation for plotly: on a logarithmic axis the power of ten."""
     return math.log10(value) if axis.scale in ("log2", "log10") and not isinstance(value, str) else value
 
 
 def _add_field(figure: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> None:
-    """Filled contours, the scale of colours next to the panel."""
+    """Draws filled contours, with the colour scale next to the panel."""
     if panel.field is None:
         return
     trace = contour_of(panel.field)
@@ -189,7 +189,7 @@ def _add_field(figure: Any, panel: Panel, chart: Chart, at: dict[str, int]) -> N
 
 
 def contour_of(field: Field) -> dict[str, Any]:
-    """A field as plotly draws it."""
+    """A field for plotly."""
     return {
         "type": "contour",
         "x": [*field.x],
@@ -229,7 +229,7 @@ def axis_settings(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     if axis.scale == "names":
         return settings | {"type": "category"}
     if axis.scale == "linear":
-        settings |= {"tickmode": "auto"}  # else plotly takes over the ticks of the axis on the other side
+        settings |= {"tickmode": "auto"}  # otherwise plotly uses the ticks of the axis on the other side
         return settings | ({} if axis.limits is None else {"range": list(axis.limits)})
     settings |= {"type": "log"}
     if axis.limits is not None:

@@ -15,20 +15,20 @@ MARGIN: Final = 130
 """Height of title and legend. [pixels]"""
 LEVELS: Final = 20
 LEGEND_WIDTH: Final = 190
-"""Of an entry of the legend. [pixels]"""
+"""Width of an entry of the legend. [pixels]"""
 MOST_LEVEL: Final = 8
-"""Names on an axis that have room next to each other."""
+"""Most names on an axis that fit next to each other."""
 
 
 def png_picture(chart: Chart) -> bytes:
-    """The picture as a file's content. Raises ``InputError`` where matplotlib is not installed."""
+    """The picture as the content of a file. Raises ``InputError`` if matplotlib is not installed."""
     written = io.BytesIO()
     _drawn(chart).print_png(written, metadata={"Software": "shardplan"})
     return written.getvalue()
 
 
 def svg_picture(chart: Chart) -> str:
-    """The picture as SVG with its text as text. Raises ``InputError`` where matplotlib is not installed."""
+    """The picture as SVG with its text as text. Raises ``InputError`` if matplotlib is not installed."""
     canvas, written = _drawn(chart), io.StringIO()
     with matplotlib_settings({"svg.fonttype": "none", "svg.hashsalt": chart.name}):
         canvas.figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
@@ -55,7 +55,7 @@ def _drawn(chart: Chart) -> Any:
 
 
 def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
-    """Draws a panel; returns what the legend shows."""
+    """Draws a panel; returns the entries of the legend."""
     axes.set_title(panel.title, fontsize=10)
     right = axes.twinx() if panel.right is not None else None
     handles: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def _draw(figure: Any, axes: Any, panel: Panel) -> dict[str, Any]:
 
 
 class _Bars:
-    """Bars of a panel: each series on those before it, or next to them."""
+    """Bars of a panel: each series on top of those before it, or next to them."""
 
     def __init__(self, panel: Panel, places: dict[str, int]) -> None:
         self.places, self.is_stacked = places, panel.is_stacked
@@ -86,7 +86,7 @@ class _Bars:
         self.num_drawn = 0
 
     def draw(self, axes: Any, series: Series) -> Any:
-        """Draws the bars of the next series; returns what the legend shows."""
+        """Draws the bars of the next series; returns the entry of the legend."""
         at = [self.places[str(x)] for x in series.x]
         if series.starts:
             draw, thick = (axes.barh, "height") if self.is_horizontal else (axes.bar, "width")
@@ -158,7 +158,7 @@ def _set_axes(axes: Any, right: Any, panel: Panel, places: dict[str, int]) -> No
 
 
 def _set_lying_axes(axes: Any, panel: Panel, places: dict[str, int]) -> None:
-    """Names from the top down on the left, values along the bottom."""
+    """Sets axes with names from the top down on the left, and values along the bottom."""
     axes.set_yticks(list(places.values()), list(places), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(panel.y.title, fontsize=8)

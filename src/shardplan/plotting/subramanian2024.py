@@ -23,7 +23,7 @@ def only(rows: Iterable[Row], **wanted: object) -> list[Row]:
 
 
 def values_of(rows: Iterable[Row], name: str) -> list[Any]:
-    """Different values of a field, in order of appearance."""
+    """Distinct values of a field, in order of appearance."""
     return list(dict.fromkeys(row[name] for row in rows))
 
 
@@ -141,7 +141,7 @@ SIZE: Final = Axis(title="accelerators", scale="names")
 
 
 def best_configurations(rows: Sequence[Row]) -> Chart:
-    """F3, of the one system that ``rows`` are of: above degrees and memory, below shares of the time."""
+    """F3, for the one system of ``rows``: degrees and memory above, shares of the time below."""
     panels: list[Panel | None] = []
     for model in values_of(rows, "model"):
         of_strategy = {strategy: only(rows, model=model, strategy=strategy) for strategy in STRATEGY_NAMES}
@@ -281,7 +281,7 @@ def _panel(rows: Sequence[Row], x: str, y: str, x_title: str, y_title: str) -> P
 
 
 def _side(x: float, y: float, xs: Sequence[float], ys: Sequence[float]) -> Side:
-    """Towards the middle of the panel."""
+    """The side of the label, towards the middle of the panel."""
     is_left, is_low = x < (xs[0] + xs[-1]) / 2, y < (ys[0] + ys[-1]) / 2
     if is_low:
         return "top right" if is_left else "top left"
@@ -295,7 +295,7 @@ MIB: Final = 2.0**20
 
 
 def measured_collectives(rows: Sequence[Row]) -> Chart:
-    """Above times of 32 accelerators, below modelled over measured time of all measurements."""
+    """F8: times of 32 accelerators above, modelled over measured time of all measurements below."""
     kinds = {str(kind).replace("_", "-"): only(rows, collective=kind) for kind in values_of(rows, "collective")}
     time = Axis(title="time [ms]", scale="log10")
     ratio = Axis(title="model over measurement", scale="log10", limits=(0.05, 10))
@@ -355,6 +355,6 @@ CHARTS: Final[dict[str, Callable[[Sequence[Row]], Chart]]] = {
 
 
 def chart_of(figure: Figure, *, system: str = "B200", nvs: int = 8) -> Chart:
-    """The chart of a figure's records; ``system`` and ``nvs``: of which F3 shows the configurations."""
+    """The chart of a figure's records; ``system`` and ``nvs`` choose the configurations of F3."""
     rows = only(figure.rows, system=system, nvs=nvs) if figure.name == "F3" else figure.rows
     return CHARTS[figure.name](rows)

@@ -15,21 +15,21 @@ from shardplan.plotting.chart import PALETTE, SECOND_PALETTE, Axis, Chart, Marke
 COLOURS: Final = (*PALETTE[:6], PALETTE[7], *SECOND_PALETTE)
 MOST_PANELS: Final = 24
 WIDE: Final = 8.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
 SHOWN_UNITS: Final = {
     "_bytes_per_s": (1e9, "GB/s"),
     "_bytes": (1e9, "GB"),
     "_flops_per_s": (1e12, "TFLOP/s"),
     "_s": (1, "s"),
 }
-"""Units of columns by the end of their name: what one is in SI units, and its name."""
+"""Displayed units of columns by the end of their name: their size in SI units, and their name."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlot:
-    """What is drawn of a sweep."""
+    """What to draw of a sweep."""
 
     x: str
     y: str
@@ -38,7 +38,7 @@ class SweepPlot:
 
 
 def read_results(path: Path) -> tuple[list[Row], tuple[str, ...]]:
-    """Rows of a finished sweep, by its folder, and the columns that its grid varies. Raises InputError."""
+    """Rows of a finished sweep in its folder, and the columns that its grid varies. Raises InputError."""
     folder = open_folder(path)
     if not folder.results.exists():
         raise InputError(
@@ -52,7 +52,7 @@ def read_results(path: Path) -> tuple[list[Row], tuple[str, ...]]:
 
 
 def column_meant(name: str, columns: Sequence[str]) -> str:
-    """The column that is called ``name``: by its own name, without its unit, or by another name of the field."""
+    """The column called ``name``: by its own name, without its unit, or by another name of the field."""
     wanted = name.removeprefix("--").replace("-", "_").lower()
     for each in (wanted, field_meant(wanted) or wanted):
         found = [column for column in columns if column == each or column in {f"{each}{unit}" for unit in SHOWN_UNITS}]
@@ -62,7 +62,7 @@ def column_meant(name: str, columns: Sequence[str]) -> str:
 
 
 def sweep_chart(rows: Sequence[Row], varied: Sequence[str], plot: SweepPlot, *, where: Mapping[str, str]) -> Chart:
-    """The chart. Raises InputError for unknown columns, and where several rows share a place in it."""
+    """The chart. Raises InputError for unknown columns, and if several rows share a place in it."""
     columns = [*rows[0]] if rows else []
     x, y = column_meant(plot.x, columns), column_meant(plot.y, columns)
     colour, facet = (None if name is None else column_meant(name, columns) for name in (plot.colour, plot.facet))
@@ -107,7 +107,7 @@ def _panel(
 
 
 def _series(rows: Sequence[Row], x: str, y: str, name: str, colour: str) -> Iterator[Series]:
-    """One line, and those of its band where there is one."""
+    """One line, and those of its band if there is one."""
     if not rows:
         return
     if all(_is_number(row[x]) for row in rows):
@@ -123,7 +123,7 @@ def _series(rows: Sequence[Row], x: str, y: str, name: str, colour: str) -> Iter
 
 
 def _chosen(rows: Sequence[Row], where: Mapping[str, str]) -> list[Row]:
-    """Rows with these values. Raises InputError where there are none."""
+    """Rows with these values. Raises InputError if there are none."""
     found = [row for row in rows if all(_is_value(name, row[name], text) for name, text in where.items())]
     if not found:
         values = "; ".join(f"{name}: {', '.join(_texts(rows, name)[:12])}" for name in where)

@@ -39,7 +39,7 @@ from shardplan.estimation.parts.terms import MEMORY
 from shardplan.reports.texts.answer import percent
 
 Address: TypeAlias = Callable[[Any], str]
-"""Where a row leads from a column that leads somewhere; empty where it leads nowhere."""
+"""Returns the link of a row's cell, or an empty text."""
 STYLE: Final = (
     "<style>.shardplan.answer{font:13px/1.5 system-ui,sans-serif;max-width:72em}.shardplan.answer table{font:inherit;"
     "border-collapse:collapse;margin:4px 0}.shardplan.answer td,.shardplan.answer th{padding:1px 12px 1px 0;border:0;"
@@ -58,13 +58,13 @@ COLOURS: Final = {
     "bright_red": "#ee6677",
     "white": "#999999",
 }
-"""Of the parts of memory, by their colour on terminals. The colour-blind can tell them apart (Paul Tol, bright)."""
+"""Colours of the parts of memory, by their colour on terminals; distinct for the colour-blind (Paul Tol, bright)."""
 BAR: Final = (100, 9)
 """Width and height of a bar. [pixels]"""
 
 
 def notebook_html(document: AnswerDocument) -> str:
-    """The answer as one piece: what was asked, verdict, parts."""
+    """The answer as one piece: question, verdict, parts."""
     parts = [blocks_html(document.head), blocks_html(document.verdict), *map(part_html, document.parts)]
     return f'{STYLE}<div class="shardplan answer">{"".join(f"<div>{part}</div>" for part in parts if part)}</div>'
 
@@ -90,14 +90,14 @@ def parts_page(title: str, parts: Sequence[Part]) -> str:
 
 
 def part_html(part: Part) -> str:
-    """A heading with its note, and what is under it."""
+    """A heading with its note, and its blocks."""
     note = f' <small class="quiet">{escape(part.note)}</small>' if part.note else ""
     heading = f"<h3>{escape(part.title)}{note}</h3>" if part.title else ""
     return heading + blocks_html(part.blocks)
 
 
 def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
-    """Blocks one below the other. ``address``: of the rows of tables. What a chart shows is not drawn again."""
+    """Blocks one below the other, with links of table rows by ``address``. Blocks that a chart shows are left out."""
     return "".join(_block(block, address) for block in blocks)
 
 
@@ -135,13 +135,13 @@ LINK: Final = re.compile(r"https?://[^\s;,)]+")
 
 
 def _linked(text: str) -> str:
-    """A text with its addresses as links."""
+    """A text with its URLs as links."""
     address = r'<a href="\g<0>" rel="noreferrer noopener">\g<0></a>'
     return LINK.sub(address, escape(text))
 
 
 def table_html(table: RowTable, address: Address | None = None) -> str:
-    """All columns that are shown, those for pages alone too."""
+    """All displayed columns, including those for pages only."""
     columns = [column for column in table.columns if column.title is not None]
     if len(table.rows) <= table.turned_up_to:
         return _turned(columns, table, address)
@@ -151,7 +151,7 @@ def table_html(table: RowTable, address: Address | None = None) -> str:
 
 
 def _turned(columns: Sequence[Column], table: RowTable, address: Address | None) -> str:
-    """Rows as columns under the text of the first column; each of the others is a line."""
+    """Rows as columns, headed by the text of the first column; each of the others is a line."""
     first, *others = columns
     head = "".join(f'<th scope="col" class="n">{escape(first.cell(row))}</th>' for row in table.rows)
     lines = []
@@ -163,7 +163,7 @@ def _turned(columns: Sequence[Column], table: RowTable, address: Address | None)
 
 
 def _title(column: Column) -> str:
-    """A heading; a bar's column has none, and a reader of screens is not told of an empty one."""
+    """A heading; a bar's column has none, so that screen readers skip it."""
     return f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' if column.title else "<td></td>"
 
 
@@ -174,7 +174,7 @@ def _row(columns: Sequence[Column], table: RowTable, row: Any, address: Address 
 
 
 def _side(column: Column) -> str:
-    """The class of numbers, which stand on the right."""
+    """The CSS class of numbers, which are right-aligned."""
     if column.is_wide and column.is_text:
         return ' class="wrap"'
     return "" if column.is_text or column.bar is not None else ' class="n"'
@@ -199,9 +199,9 @@ def _bar(share: float, *, is_centred: bool) -> str:
 
 
 def _parts(parts: PartsBar) -> str:
-    """A bar of its parts, scaled down where they are more than the whole, and what each takes.
+    """A bar of its parts, scaled down if they exceed the whole, and the size of each.
 
-    Drawn without styles, which the pages of the server refuse; there the class gives the colour of the page.
+    Drawn without inline styles, which the pages of the server refuse; there the class gives the colour.
     """
     whole = max(1.0, sum(part.share for part in parts.shares))
     starts = accumulate((part.share for part in parts.shares), initial=0.0)
@@ -218,7 +218,7 @@ def _parts(parts: PartsBar) -> str:
 
 
 def _shares(bars: ShareBars) -> str:
-    """What each part of a time takes."""
+    """The size of each part of a time."""
     longest = max(share.share for share in bars.shares)
     columns = (
         Column("", "", lambda share: bars.label(share.name), is_text=True),
@@ -230,7 +230,7 @@ def _shares(bars: ShareBars) -> str:
 
 
 def _bars(bars: BarTable) -> str:
-    """Every cell, and the bar behind them."""
+    """Every cell, and the bar after them."""
     titles = bars.titles or [""] * len(bars.rows[0].cells)
     cells = [
         Column("", title, lambda row: row.cells, itemgetter(place), is_text=place in bars.texts)
@@ -252,4 +252,4 @@ FORMS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     ShareBars: _shares,
     BarTable: _bars,
 }
-"""Blocks that look the same wherever they are; what a chart shows is not drawn again."""
+"""Blocks that look the same everywhere."""

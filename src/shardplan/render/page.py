@@ -1,4 +1,4 @@
-"""How answers are laid out: headings, aligned columns that give way on narrow terminals, bars."""
+"""The layout of answers on a terminal: headings, aligned columns that narrow with the terminal, bars."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shardplan.base.fields import dataclass
 INDENT = 2
 GAP = 2
 LABEL = 9
-"""Width of a label before a paragraph, with the gap behind it."""
+"""Width of a label before a paragraph, including the gap."""
 LEAST_TEXT = 24
-"""Width down to which the last column of a table wraps."""
+"""Least width to which the last column of a table wraps."""
 NARROWEST = 16
 ELLIPSIS = " ..."
 HARD_SPACE = "\ue000"
-"""Stands for a space at which no line ends while lines are broken (rich breaks at any white space)."""
+"""Stands for a non-breaking space while lines are broken (rich breaks at any white space)."""
 UNIT = re.compile(r"(?<=\d) (?=[%A-Za-z])|(?<=\b[tcpved]p) (?=\d)|(?<=batch) (?=\d)")
-"""Spaces at which no line ends: 4.88 s, 12 %, tp 4."""
+"""Spaces at which no line breaks: 4.88 s, 12 %, tp 4."""
 WIDEST = 120
-"""Answers do not spread over a wider terminal than this."""
+"""Largest width of an answer on wider terminals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class TextColumn:
     title: str
     cells: Sequence[str]
     is_text: bool = False
-    """Texts stand on the left, numbers on the right."""
+    """Texts are left-aligned, numbers right-aligned."""
     rank: int = 0
-    """Where there is too little room, columns of the highest rank go first; those of rank 0 stay."""
+    """If there is too little room, columns of the highest rank are dropped first; those of rank 0 stay."""
 
     @cached_property
     def width(self) -> int:
-        """Of its widest cell."""
+        """Width of its widest cell."""
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
 
 
@@ -52,7 +52,7 @@ MICRO = "µ"
 
 
 def has_character(encoding: str, character: str) -> bool:
-    """Whether a character can be written."""
+    """Whether a character can be encoded."""
     try:
         character.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -61,10 +61,10 @@ def has_character(encoding: str, character: str) -> bool:
 
 
 class _Console(Console):
-    """Prints what a terminal does not act on, and leaves a reader who has gone to the command line."""
+    """A console that prints no control characters, and leaves a closed pipe to the command line."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's, with a question mark for control characters of names and cells, and ``us`` where µ is none."""
+        """Like rich's, with question marks for control characters in names and cells, and ``us`` if there is no µ."""
         for each in objects:
             if isinstance(each, Text):
                 each.plain = visible(each.plain) if self._has_micro else visible(each.plain).replace(MICRO, "u")
@@ -80,7 +80,7 @@ class _Console(Console):
 
 
 class Page:
-    """Standard output, as wide as the terminal (80 columns where there is none)."""
+    """Standard output, as wide as the terminal (80 columns without one)."""
 
     def __init__(self) -> None:
         self.console = _Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
@@ -88,7 +88,7 @@ class Page:
         self.is_coloured = self.console.color_system is not None and not self.console.no_color
 
     def glyph(self, character: str, instead: str) -> str:
-        """``character`` where the terminal's encoding has it."""
+        """``character`` if the terminal's encoding has it, else ``instead``."""
         return character if has_character(self.console.encoding, character) else instead
 
     def heading(self, title: str, note: str = "") -> None:
@@ -107,7 +107,7 @@ class Page:
         )
 
     def whole_words(self, words: Iterable[str]) -> list[str]:
-        """Lines of words or phrases under a label, as they are typed: a line ends between two of them where it can."""
+        """Lines of words or phrases under a label, as typed: lines break between two of them if possible."""
         room = max(self.width - LABEL, NARROWEST)
         kept = [each.replace(" ", HARD_SPACE) if len(each) <= room else each for each in words]
         lines = textwrap.wrap(" ".join(kept), room, break_long_words=False, break_on_hyphens=False)
@@ -134,7 +134,7 @@ class Page:
             self.hanging(Text("-", style=style), Text(shown, style=style), gap=1)
 
     def hanging(self, lead: Text, text: Text, *, indent: int = INDENT, gap: int = GAP) -> None:
-        """A paragraph that is continued under its text, behind ``lead``."""
+        """A paragraph whose next lines are aligned under its text, after ``lead``."""
         start = Text(" " * indent) + lead + Text(" " * gap)
         for number, part in enumerate(self._wrapped(text, self.width - len(start))):
             line = (start if number == 0 else Text(" " * len(start))) + part
@@ -142,7 +142,7 @@ class Page:
             self.console.print(line, soft_wrap=True)
 
     def _wrapped(self, text: Text, room: int) -> list[Text]:
-        """Lines of a paragraph; a number is never parted from its unit."""
+        """Lines of a paragraph; a number is never separated from its unit."""
         text = text.copy()
         text.plain = UNIT.sub(HARD_SPACE, text.plain)
         lines = list(text.wrap(self.console, max(room, NARROWEST))) or [Text()]
@@ -155,9 +155,9 @@ class Page:
         self.console.print(Text(" " * INDENT + text, style="cyan"), soft_wrap=True)
 
     def table(self, columns: Sequence[TextColumn], *, styles: Sequence[str] = ()) -> list[str]:
-        """Aligned columns; the last text column wraps where all that can go has gone. ``styles``: of the rows.
+        """Aligned columns; if columns were dropped and room is still short, the last text column wraps.
 
-        Returns the titles of the columns for which there was room.
+        ``styles`` are those of the rows. Returns the titles of the columns that fit.
         """
         shown = self._fitting(columns)
         last = shown[-1]
@@ -173,13 +173,13 @@ class Page:
         return INDENT + sum(column.width + GAP for column in columns) - GAP <= self.width
 
     def can_wrap(self, columns: Sequence[TextColumn]) -> bool:
-        """Whether a table of all ``columns`` fits where its last one wraps, if that is of text."""
+        """Whether a table of all ``columns`` fits when its last one wraps, if that is a text."""
         last = columns[-1]
         needed = min(last.width, LEAST_TEXT) if last.is_text else last.width
         return INDENT + sum(column.width + GAP for column in columns[:-1]) + needed <= self.width
 
     def _fitting(self, columns: Sequence[TextColumn]) -> list[TextColumn]:
-        """The columns for which there is room."""
+        """The columns that fit."""
         shown = list(columns)
         while True:
             rank = max(column.rank for column in shown)
@@ -199,7 +199,7 @@ class Page:
             self.console.print(Text((" " * INDENT + lead + part.plain).rstrip(), style=style), soft_wrap=True)
 
     def bar(self, share: float, room: int, style: str) -> Text:
-        """A bar of ``share`` of the ``room``, in eighths of a character where the terminal has them."""
+        """A bar of ``share`` of the ``room``, in eighths of a character if the terminal has them."""
         eighths = max(round(share * room * 8), 1)
         if self.glyph("\u258f", ""):
             text = "\u2588" * (eighths // 8) + (" \u258f\u258e\u258d\u258c\u258b\u258a\u2589"[eighths % 8]).strip()

@@ -8,7 +8,7 @@ from shardplan.answers.document import AnswerDocument, RowTable
 
 
 def document_record(document: AnswerDocument) -> dict[str, Any]:
-    """The answer as a mapping that JSON can hold; units are in the keys."""
+    """The answer as a mapping for JSON; units are in the keys."""
     entries = {
         key: record_rows(value) if isinstance(value, RowTable) else value for key, value in document.record().items()
     }
@@ -16,7 +16,7 @@ def document_record(document: AnswerDocument) -> dict[str, Any]:
 
 
 def record_rows(table: RowTable) -> list[dict[str, Any]]:
-    """Its rows as mappings, with every column that has a key or entries of its own."""
+    """Its rows as mappings, with every column that has a key or its own entries."""
     return [_entries(table, row, is_frame=False) for row in table.rows]
 
 

@@ -1,4 +1,4 @@
-"""A document on a terminal: its blocks, and points in a plane, bars and legends drawn with characters."""
+"""A document on a terminal: its blocks, and scatter plots, bars and legends drawn with characters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STYLES: Final[dict[Tone, str]] = {
 
 
 def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> None:
-    """The whole answer, and which files were ``written``."""
+    """Prints the whole answer, and which files were ``written``."""
     show_blocks(page, document.head)
     if document.head and document.verdict:
         page.console.print()
@@ -63,7 +63,7 @@ def show(page: Page, document: AnswerDocument, written: Sequence[str] = ()) -> N
 
 
 def show_part(page: Page, part: Part) -> None:
-    """A heading and what is under it."""
+    """Prints a heading and its blocks."""
     if part.title:
         page.heading(part.title, part.note)
     else:
@@ -72,7 +72,7 @@ def show_part(page: Page, part: Part) -> None:
 
 
 def show_blocks(page: Page, blocks: Sequence[doc.Block], indent: int = 0) -> None:
-    """Blocks one below the other. ``indent``: of lines without a label."""
+    """Prints blocks one below the other. ``indent`` is that of lines without a label."""
     for block in blocks:
         if isinstance(block, Line):
             if block.only != "pages":
@@ -102,7 +102,7 @@ def _show_plot(page: Page, plot: Plot) -> None:
 
 
 def _show_shares(page: Page, bars: ShareBars) -> None:
-    """A line for each part of a time."""
+    """Prints a line for each part of a time."""
     shares = bars.shares
     cells = [(bars.label(each.name), format_time(each.value), percent(each.share)) for each in shares]
     widths = [max(len(text) for text in texts) for texts in zip(*cells, strict=True)]
@@ -116,13 +116,13 @@ def _show_shares(page: Page, bars: ShareBars) -> None:
 
 
 def _first(page: Page, texts: Sequence[str], most: int) -> Sequence[str]:
-    """The first texts that take at most so many lines together; one at least."""
+    """The first texts that together take at most so many lines; at least one."""
     lengths = [page.num_lines(text) for text in texts]
     return texts[: max([1, *(n for n in range(2, len(texts) + 1) if sum(lengths[:n]) <= most)])]
 
 
 def show_table(page: Page, table: RowTable) -> None:
-    """Rows with the columns for which there is room, and what those mean; or each row with its cells stacked."""
+    """Prints rows with the columns that fit, and their meaning; or each row with its cells stacked."""
     columns = _columns(page, table)
     if page.width < table.stacked_below or (table.stacked_below and not page.can_wrap(columns)):
         _show_stacked(page, table)
@@ -138,7 +138,7 @@ def show_table(page: Page, table: RowTable) -> None:
 
 
 def _show_stacked(page: Page, table: RowTable) -> None:
-    """Each row as its name with a line for every other column beside it."""
+    """Prints each row as its name with a line for every other column."""
     first, *others = table.columns
     widest, room = max(len(first.cell(row)) for row in table.rows), max(len(column.short) for column in others)
     for row in table.rows:
@@ -148,7 +148,7 @@ def _show_stacked(page: Page, table: RowTable) -> None:
 
 
 def _show_sides(page: Page, sides: SideBySide) -> None:
-    """As many sides as there is room for, the others below."""
+    """Prints as many sides next to each other as fit, the others below."""
     styles = [STYLES[sides.full.tone(row)] for row in sides.full.rows]
     columns = _columns(page, sides.full)
     names, *columns = columns if page.has_room(columns) else _columns(page, sides.brief)
@@ -161,7 +161,7 @@ def _show_sides(page: Page, sides: SideBySide) -> None:
 
 
 def _columns(page: Page, table: RowTable) -> list[TextColumn]:
-    """What a terminal shows of a table."""
+    """The columns of a table that a terminal shows."""
     return [
         TextColumn(
             title=column.title,
@@ -197,14 +197,14 @@ def _text(page: Page, words: Words, tone: Tone) -> Text:
 ROWS: Final = 9
 LABEL: Final = 9
 MARKS: Final = "*o."
-"""Of points at one place, the first of these is drawn."""
+"""Marks of points; of several at one place, the first of these is drawn."""
 
 USUAL_WIDTH: Final = 80
-"""Columns of a terminal for which a first screen is made."""
+"""Columns of a terminal for which the first screen is designed."""
 
 
 def scatter(dots: Sequence[Dot], width: int, x_ends: tuple[str, str], y_ends: tuple[str, str]) -> list[str]:
-    """Lines of at most ``width`` characters; ``x_ends`` and ``y_ends`` name the least and the largest value."""
+    """Lines of at most ``width`` characters; ``x_ends`` and ``y_ends`` name the smallest and the largest value."""
     room = width - LABEL - 2
     columns, rows = _places([dot.x for dot in dots], room), _places([dot.y for dot in dots], ROWS)
     grid = [[" "] * room for _ in range(ROWS)]
@@ -220,7 +220,7 @@ def scatter(dots: Sequence[Dot], width: int, x_ends: tuple[str, str], y_ends: tu
 
 
 def _write(line: list[str], column: int, text: str) -> None:
-    """Writes a text to the right of a point, or to its left; not where another is in its place."""
+    """Writes a text to the right of a point, or to its left, unless the place is taken."""
     if not text:
         return
     for start in (column + 2, column - 1 - len(text)):
@@ -232,13 +232,13 @@ def _write(line: list[str], column: int, text: str) -> None:
 
 
 def _places(values: Sequence[float], count: int) -> list[int]:
-    """Places of values among ``count``, the least first."""
+    """Places of values among ``count``, the smallest first."""
     low, high = min(values), max(values)
     return [0 if high <= low else round((value - low) / (high - low) * (count - 1)) for value in values]
 
 
 def bar(page: Page, share: float | None, drawn: Bar) -> str:
-    """A bar of a share of one, in characters; from the middle, to the left for less than zero, if it is centred."""
+    """A bar of a share of one, in characters; if centred, from the middle, to the left for negative shares."""
     if not drawn.is_centred:
         return "" if share is None else str(page.bar(min(max(share, 0.0), 1.0), drawn.room, ""))
     value, room = share or 0.0, drawn.room
@@ -248,7 +248,7 @@ def bar(page: Page, share: float | None, drawn: Bar) -> str:
 
 
 def show_bars(page: Page, bars: BarTable) -> None:
-    """Rows of cells with their bars; cells give way where there is too little room for these."""
+    """Prints rows of cells with their bars; cells are dropped if there is too little room for the bars."""
     every = range(len(bars.rows[0].cells))
     heads = [bars.titles, *(row.cells for row in bars.rows)] if bars.titles else [row.cells for row in bars.rows]
     least = bars.least_widths or [0] * len(every)
@@ -274,13 +274,13 @@ def show_bars(page: Page, bars: BarTable) -> None:
 
 
 def show_parts(page: Page, parts: PartsBar) -> None:
-    """Parts of a whole as a bar, and what each takes: the smallest together unless ``is_whole``."""
+    """Prints parts of a whole as a bar, with the size of each; the smallest together unless ``is_whole``."""
     page.console.print(Text("  ") + _parts_bar(page, parts.shares, page.width - 6), soft_wrap=True)
     page.line(_legend(page, parts))
 
 
 def _parts_bar(page: Page, shares: Sequence[Share], room: int) -> Text:
-    """Each part by its share of the whole; where that is too little, ``|`` stands where it ends."""
+    """Each part by its share of the whole; if the parts exceed it, ``|`` marks its end."""
     everything = max(sum(part.share for part in shares), 1.0)
     text, reached = Text(), 0.0
     for part in shares:
@@ -296,7 +296,7 @@ def _parts_bar(page: Page, shares: Sequence[Share], room: int) -> Text:
 
 
 def _legend(page: Page, parts: PartsBar) -> Text:
-    """What every part takes, largest first; on a usual terminal those for which one line has no room as a sum."""
+    """The size of every part, largest first; on a usual terminal, parts that do not fit on one line are summed up."""
     ordered = sorted(parts.shares, key=lambda part: -part.value)
     legends = [_legend_of(page, ordered, count, parts.text) for count in range(len(ordered), 0, -1)]
     if parts.is_whole or page.width < USUAL_WIDTH:
@@ -312,7 +312,7 @@ def _legend_of(page: Page, shares: Sequence[Share], num_named: int, text: Callab
 
 
 def _legend_entry(page: Page, shares: Sequence[Share], text: Callable[[float], str]) -> Text:
-    """A part by its name, several by their marks, and what they take together."""
+    """A part by its name, or several by their marks, with their size together."""
     entry = Text()
     for part in shares:
         term = MEMORY[part.name]
@@ -324,7 +324,7 @@ def _legend_entry(page: Page, shares: Sequence[Share], text: Callable[[float], s
 
 
 def _mark(page: Page, letter: str) -> str:
-    """How the bar shows a part: by its colour where there is one."""
+    """How the bar shows a part: by its colour if there is one."""
     return "\u2588" if page.is_coloured else letter
 
 
@@ -342,4 +342,4 @@ FORMS: Final[Mapping[type[Any], Callable[[Page, Any], None]]] = {
     ShareBars: _show_shares,
     BarTable: show_bars,
 }
-"""How each block is shown that is no line."""
+"""How each block other than a line is printed."""
