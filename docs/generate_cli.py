@@ -23,7 +23,7 @@ Generated from the program by `docs/generate_cli.py`. `shardplan COMMAND --help`
 """
 SHARED = """## Shared options
 
-These mean the same in every command that names them under *Shared options*.
+These mean the same in every command that names them, or the title of their table, under *Shared options*.
 """
 LEAST_SHARED = 4
 """An option that at least this many commands have, in the same words, is explained once."""
@@ -70,7 +70,7 @@ def _section(command: Any, context: Any, panels: Panels, shared: Panels) -> str:
     usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     parts = [f"## `{context.command_path}`", _plain(command.help), f"```text\n{usage}\n```"]
     parts += [_tables(_chosen(panels, shared, is_shared=False))]
-    parts += [_named(_chosen(panels, shared, is_shared=True)), _plain(command.epilog)]
+    parts += [_named(_chosen(panels, shared, is_shared=True), shared), _plain(command.epilog)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -83,9 +83,14 @@ def _chosen(panels: Panels, shared: Panels, *, is_shared: bool) -> Panels:
     }
 
 
-def _named(panels: Panels) -> str:
-    """A line that names options without their meaning."""
-    names = [f"`{name}`" for rows in panels.values() for spelling in rows for name in SPELLING.findall(spelling)]
+def _named(own: Panels, shared: Panels) -> str:
+    """A line that names shared options without their meaning: whole panels by their titles."""
+    names = []
+    for title, rows in own.items():
+        if rows and rows == shared[title] and len(rows) >= LEAST_SHARED:
+            names.append(f"*{title}*")
+        else:
+            names += [f"`{name}`" for spelling in rows for name in SPELLING.findall(spelling)]
     return f"[Shared options](#shared-options): {', '.join(names)}." if names else ""
 
 
