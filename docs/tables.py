@@ -85,20 +85,21 @@ def _profiles() -> dict[str, dict[str, Any]]:
 
 
 def constants(*names: str) -> str:
-    """Markdown table of constants: meaning, and a row with value and source for each generation that has its own."""
+    """Markdown table of constants: meaning, unit once, value and source of each generation that has its own."""
     rows = [row for name in names for row in _constant_rows(name)]
     return _rows(["constant", "accelerators", "value", "source"], rows)
 
 
 def _constant_rows(name: str) -> Iterator[list[str]]:
     meaning = _one_line(_package()["inputs.profile.Profile"].attributes[name].docstring)
-    title = f"`{name}`<br>{meaning}"
+    title, shown = f"`{name}`<br>{meaning}", None
     for generation, profile in _profiles().items():
         if name in profile:
             constant = profile[name]
             whose = "all" if generation == "default" else generation
-            yield [title, whose, f"{_constant(constant['value'])} [{constant['unit']}]", str(constant["source"])]
-            title = ""
+            unit = "" if constant["unit"] == shown else f" [{constant['unit']}]"
+            yield [title, whose, f"{_constant(constant['value'])}{unit}", str(constant["source"])]
+            title, shown = "", constant["unit"]
 
 
 def _constant(value: float | dict[str, float]) -> str:
@@ -190,7 +191,8 @@ def accelerators() -> str:
 
 def _accelerator_cells(name: str) -> list[str]:
     part = catalog.load_accelerator(name)
-    peaks = ", ".join(f"{precision} {peak / 1e12:g}" for precision, peak in part.peak_flops.items())
+    shown = [name for name in ("bf16", "fp8", "nvfp4") if name in part.peak_flops] or list(part.peak_flops)
+    peaks = ", ".join(f"{precision} {part.peak_flops[precision] / 1e12:g}" for precision in shown)
     memory, bandwidth = units.format_bytes(part.memory_bytes), units.format_rate(part.memory_bandwidth)
     return [f"`{name}`{_star(part.marks)}", part.full_name, part.generation, memory, bandwidth, peaks]
 
@@ -310,7 +312,8 @@ def words_of_fields() -> str:
             table = field.about.words or OWN_WORDS.get(field.name)
             for value, names in getattr(table, "names", {}).items():
                 others = [name for name in names.split() if folded(name) != folded(str(value))]
-                rows.append([f"`{field.name}`", f"`{value}`", ", ".join(f"`{name}`" for name in others) or "-"])
+                if others:
+                    rows.append([f"`{field.name}`", f"`{value}`", ", ".join(f"`{name}`" for name in others)])
     return _rows(["field", "value", "also called"], rows)
 
 

@@ -172,8 +172,8 @@ def band_parts(accuracy: Accuracy) -> Iterator[Part]:
         bands.first_sight(),
         FIRST_SIGHT,
         "Left-out errors are a little too good, because formulas were corrected with these runs known. These errors "
-        "are those of the first prediction of each run, by constants and formulas that had never seen it. Bands use them "
-        "if they are on record. Tiers A and A- first; the band is the one that all other teams give today.",
+        "are those of the first prediction of each run, by constants and formulas that had never seen it. Bands use "
+        "them if they are on record. Tiers A and A- first; the band is the one that all other teams give today.",
         is_under=True,
     )
     lists = [
@@ -232,8 +232,8 @@ CAUSES: Final = (
 )
 """Columns of known causes."""
 RUN: Final = (words("run", attrgetter("name.run.id")), words("tier", attrgetter("name.run.tier")))
-NUM_WORST: Final = 25
-NUM_WORST_MEMORY: Final = 18
+NUM_WORST: Final = 15
+NUM_WORST_MEMORY: Final = 12
 LEAST_WORST_MEMORY: Final = 0.05
 """Error of a memory from which it is among the worst."""
 
