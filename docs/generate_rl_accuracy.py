@@ -50,14 +50,17 @@ mean). It is not stated which phase failed."""
 PROGRAMS = """Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss passes
 over a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the driver
 pickles the batch for every rank separately, padded to the longest answer: 5 s of training and 4 s of each pass with 70B
-on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every micro-batch, and its AdamW
-updates the tensors one by one. The rates of pickling and of that loop were measured on one core with newer versions,
+on 64 accelerators. FSDP2 gathers embedding and head before the first layer and reduces their gradients after the
+last, which no layer hides, and its AdamW updates the tensors one by one. The rates of pickling and of that loop were measured on one core with newer versions,
 not on hosts of the runs. On 64 accelerators training takes 10 to 22 % longer; returning freed memory after every update
 is not counted."""
-FSDP2 = """Training with FSDP2 takes 19 to 25 % longer than predicted on two rows (8B on 8 accelerators), and passes
-without gradients 6 % less: 100 to 130 ms of the backward pass of every micro-batch are missing. Eager kernels, launches
-by the host and padding of packs do not explain it. Gradients in fp32 that are sent behind the computation (76 ms) or
-another forward pass (148 ms) would; neither is stated."""
+FSDP2 = """Training with FSDP2 takes 24 to 30 % longer than predicted on two rows (8B on 8 accelerators), while passes
+without gradients are within 1 %: 120 to 150 ms of the backward pass of every micro-batch are missing. The source of
+that release (v0.3.1) gathers weights for each pass of every micro-batch, reduces gradients in fp32 and runs
+FlashAttention-2; these are counted. Smaller: outputs of layers in fp32, 5 ms, and packs that are filled up, less than
+1 %. It offloads nothing, clips once a step and frees memory once a step. Eager kernels and launches by the host do not
+explain it. Recomputation of the MLPs (80 ms) or exposed sums of gradients (76 ms) would, but its configuration
+recomputes nothing and the sums overlap with computation."""
 VERL = """For verl, losses and log-probabilities are counted (0.9.1), with the entropy in the pass of the old policy.
 What its driver sends is not."""
 TRANSFER = """A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying
@@ -118,56 +121,10 @@ def _parts(found: RlValidation) -> Iterator[str]:
     yield "## Parts of a step, with the shipped constants"
     yield "Whole steps of tiers A and A-; parts of all rows that state them."
     yield _table(found.parts().items())
-<<<<<<< HEAD
-    yield (
-        "Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss goes through "
-        "a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the "
-        "driver pickles the batch for every rank apart, padded to the longest answer: 5 s of training and 4 s of each "
-        "pass with 70B on 64 accelerators. FSDP2 gathers both tables of tokens before the first layer and reduces "
-        "their gradients after the last, which no layer hides; its AdamW goes through the tensors one by one. Rates "
-        "of pickling and of that loop were measured on one core with newer versions, not on hosts of the runs. On 64 "
-        "accelerators training takes 10 to 22 % longer; freed memory is given back after every update, which is not "
-        "counted."
-    )
-    yield (
-        "Training with FSDP2 takes 24 to 30 % longer than predicted on two rows (8B on 8 accelerators), while passes "
-        "without gradients are within 1 %: 120 to 150 ms of the backward pass of every micro-batch are missing. The "
-        "source of that release, v0.3.1, was read. It gathers weights for each pass of every micro-batch, reduces "
-        "gradients in fp32 and runs FlashAttention-2, all counted. It hands the output of every layer on in fp32, "
-        "5 ms; fills packs up to their length, less than 1 %; waits for the device at the end of a micro-batch; clips "
-        "tensor by tensor once a step; offloads nothing, and gives memory back once a step. Recomputation would fit, "
-        "which wraps the MLPs alone in that release, 80 ms, but its configuration has none; so would gradients that "
-        "nothing hides, 76 ms, but they are reduced behind the computation. It is not the bytes of eager kernels: "
-        "PyTorch moves 145 bytes forward and 326 backward for a channel of a Llama layer; 166 and 290 are predicted. "
-        "Nor the host: FSDP2 adds 1.1 and 0.8 ms to a layer (torch 2.13 on one core), which the 4 and 9 ms of the "
-        "device hide."
-    )
-    yield (
-        "Of verl the losses and log-probabilities are counted (0.9.1), with the entropy in the pass of the old policy; "
-        "what its driver sends is not."
-    )
-    yield (
-        "A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying "
-        "the optimizer's moments to the host, waking the engines, and the transfer itself. Each "
-        "accelerator gathers the whole model tensor by tensor, over tp, pp and ep of Megatron's plan or in fp32 over "
-        "all with FSDP2, and packs it for its engine. Moments are copied into memory that the host allocates anew "
-        "each time: 4 of 7 s with 8B on 8 accelerators. The time per tensor and the rate of copies to new memory are "
-        "fitted. Transfers of one recipe that was run twice differ by factors of 1.5 to 1.9: the best prediction of "
-        "both has a median error of 25 %."
-    )
-    yield "## Families and tiers, with the shipped constants"
-    yield _table([*found.step_by("family").items(), *((f"tier {k}", v) for k, v in found.step_by("tier").items())])
-    yield "Tier A: all that matters is stated. A-: one minor thing is inferred. B: one thing that matters is missing."
-    yield "## Transfers of weights, each family left out"
-    yield _table(_transfers().items())
-    yield "## Memory of accelerators that both share"
-    yield from _memory()
-=======
     yield from (PROGRAMS, FSDP2, VERL, TRANSFER)
 
 
 def _far_and_unpriced(found: RlValidation) -> Iterator[str]:
->>>>>>> main
     yield "## Rows more than 20 % off, and why"
     yield _rows(found)
     yield "## Rows without a prediction"
