@@ -48,16 +48,19 @@ of a sequence with which the memory of training is predicted to be full. The run
 one length*: the error of the predicted memory at the limit, with {tokens:,} tokens for all of them (the geometric
 mean). It is not stated which phase failed."""
 PROGRAMS = """Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss passes
-over a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the driver
-pickles the batch for every rank separately, padded to the longest answer: 5 s of training and 4 s of each pass with 70B
-on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every micro-batch, and its AdamW
-updates the tensors one by one. The rates of pickling and of that loop were measured on one core with newer versions,
-not on hosts of the runs. On 64 accelerators training takes 10 to 22 % longer; returning freed memory after every update
-is not counted."""
-FSDP2 = """Training with FSDP2 takes 19 to 25 % longer than predicted on two rows (8B on 8 accelerators), and passes
-without gradients 6 % less: 100 to 130 ms of the backward pass of every micro-batch are missing. Eager kernels, launches
-by the host and padding of packs do not explain it. Gradients in fp32 that are sent behind the computation (76 ms) or
-another forward pass (148 ms) would; neither is stated."""
+over a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the
+driver pickles the batch for every rank separately, padded to the longest answer: 5 s of training and 4 s of each pass
+with 70B on 64 accelerators. FSDP2 gathers embedding and head before the first layer and reduces their gradients after
+the last, which no layer hides, and its AdamW updates the tensors one by one. The rates of pickling and of that loop
+were measured on one core with newer versions, not on hosts of the runs. On 64 accelerators training takes 10 to 22 %
+longer; returning freed memory after every update is not counted."""
+FSDP2 = """Training with FSDP2 takes 24 to 30 % longer than predicted on two rows (8B on 8 accelerators), while passes
+without gradients are within 1 %: 120 to 150 ms of the backward pass of every micro-batch are missing. The source of
+that release (v0.3.1) gathers weights for each pass of every micro-batch, reduces gradients in fp32 and runs
+FlashAttention-2; these are counted. Smaller: outputs of layers in fp32, 5 ms, and packs that are filled up, less than
+1 %. It offloads nothing, clips once a step and frees memory once a step. Eager kernels and launches by the host do not
+explain it. Recomputation of the MLPs (80 ms) or exposed sums of gradients (76 ms) would, but its configuration
+recomputes nothing and the sums overlap with computation."""
 VERL = """For verl, losses and log-probabilities are counted (0.9.1), with the entropy in the pass of the old policy.
 What its driver sends is not."""
 TRANSFER = """A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying
