@@ -50,10 +50,10 @@ mean). It is not stated which phase failed."""
 PROGRAMS = """Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss passes
 over a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the driver
 pickles the batch for every rank separately, padded to the longest answer: 5 s of training and 4 s of each pass with 70B
-on 64 accelerators. FSDP2 gathers embedding and head before the first layer and reduces their gradients after the
-last, which no layer hides, and its AdamW updates the tensors one by one. The rates of pickling and of that loop were measured on one core with newer versions,
-not on hosts of the runs. On 64 accelerators training takes 10 to 22 % longer; returning freed memory after every update
-is not counted."""
+on 64 accelerators. FSDP2 gathers embedding and head before the first layer and reduces their gradients after the last,
+which no layer hides, and its AdamW updates the tensors one by one. The rates of pickling and of that loop were measured
+on one core with newer versions, not on hosts of the runs. On 64 accelerators training takes 10 to 22 % longer;
+returning freed memory after every update is not counted."""
 FSDP2 = """Training with FSDP2 takes 24 to 30 % longer than predicted on two rows (8B on 8 accelerators), while passes
 without gradients are within 1 %: 120 to 150 ms of the backward pass of every micro-batch are missing. The source of
 that release (v0.3.1) gathers weights for each pass of every micro-batch, reduces gradients in fp32 and runs
