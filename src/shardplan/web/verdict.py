@@ -24,7 +24,7 @@ from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
-from shardplan.render.html import part_html
+from shardplan.render.html import Html, assumed_html, part_html
 from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
@@ -117,10 +117,10 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
         "title": question_title(asked),
         "parts": question_parts(asked),
         "notes": asked.model.notes,
-        "assumptions": assumed_texts(estimate),
+        "assumed": assumed_html(assumed_texts(estimate)),
         **shown_plan(estimate),
         "truth": truth_shown(truth),
-        "stages": "".join(map(part_html, stages_parts(truth))),
+        "stages": Html("".join(map(part_html, stages_parts(truth)))),
         "band_ends": _band_ends(estimate),
         "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
