@@ -320,17 +320,17 @@ def report(record: dict[str, Any]) -> str:
     well, known = record["too_good_where_models_were_measured"], record["with_well_measured_mfu"]
     order = record["rank_correlation_of_distance_and_band"]
     rows = {
-        "questions, and those with a plan that fits": f"{record['questions']}, {record['answered']}",
+        "questions; with a plan that fits": f"{record['questions']}, {record['answered']}",
         "listed plans that their framework refuses": record["refused_plans"],
-        "plans to take than which a listed one is faster and smaller": record["dominated"],
-        "of these where that one is as well tested": len(record["dominated_by_tested"]),
-        "plans to take that may not fit, though a listed one within 15 % is safe": len(record["gives_up_room"]),
-        "plans to take that no test, recipe or run shows": len(record["untested"]),
-        "MFU above the best measured of part and precision": f"{len(record['above_measured'])} of {good}",
-        "MFU more than 5 points above the best measured of part and precision": f"{len(record['too_good'])} of {good}",
-        f"the same where {ENOUGH_MODELS} models of the kind or more were measured": f"{well} of {known}",
+        "recommended plans that a listed plan beats in time and memory": record["dominated"],
+        "of these, the listed plan is as well tested": len(record["dominated_by_tested"]),
+        "recommended plans that may not fit, though a listed one within 15 % is safe": len(record["gives_up_room"]),
+        "recommended plans that no test, recipe or run shows": len(record["untested"]),
+        "MFU above the best measured of accelerator and precision": f"{len(record['above_measured'])} of {good}",
+        "MFU more than 5 points above it": f"{len(record['too_good'])} of {good}",
+        f"the same, if {ENOUGH_MODELS} or more models of the kind were measured": f"{well} of {known}",
         "slower by 2 % or more on more accelerators, same batch": f"{len(record['slower_with_more'])} of {more}",
-        "rank correlation of the distance to the nearest run and the width of the band": order,
+        "rank correlation of the distance to the nearest run with the width of the band": order,
     }
     return "\n".join(["| | |", "|---|--:|", *(f"| {name} | {value} |" for name, value in rows.items())])
 

@@ -16,9 +16,9 @@ from generate_accuracy import is_current
 
 from shardplan.base.files import DATA, shipped_document
 from shardplan.base.units import format_bytes
-from shardplan.calibrate.errors import CLEAR_DIFFERENCE, Errors, errors_of, grouped
+from shardplan.calibrate.errors import CLEAR_DIFFERENCE, Errors, Inside, errors_of, grouped
 from shardplan.reports.texts.answer import percent
-from shardplan.rl.accuracy import RlValidation, left_out, left_out_errors, seen_steps, validate_rl
+from shardplan.rl.accuracy import RlValidation, SeenSteps, left_out, left_out_errors, seen_steps, validate_rl
 from shardplan.rl.measured import MeasuredRlStep, shipped_steps
 from shardplan.rl.memory import MeasuredMemory, measured_memory, with_one_length
 from shardplan.rl.task import PLACEMENTS
@@ -29,25 +29,47 @@ FAR = math.log(1.2)
 HEADING = """# Accuracy of RL steps
 
 Generated from the published RL steps by `docs/generate_rl_accuracy.py`. `shardplan validate --rl` shows the same in the
-terminal, and `shardplan validate rl-runs.csv` for a file with the columns of `data/measured_runs/rl.csv`.
+terminal, and `shardplan validate rl-runs.csv` for [a file of your own](inputs/measured-runs.md#rl-steps).
 
-The error of a row is exp|ln(predicted / measured)| - 1. Constants of decoding and of the transfer of weights are fitted
-(`python -m shardplan.rl.fit`); nothing else of an RL step is. The values around which they are fitted were chosen by
-hand with these rows known, so that errors of rows from other teams can be larger.
+The error of a row is exp|ln(predicted / measured)| - 1. Only constants of decoding and of the transfer of weights are
+fitted (`python -m shardplan.rl.fit`). The values around which they are fitted were chosen by hand with these rows
+known, so errors of other teams can be larger.
 
-Expect this of a step of your own: errors as *with each family left out* where it runs with NeMo RL, the framework of
-all steps on which constants of decoding and bands rest, and larger ones with another. Leaving a family out shows what
-another model, size or release does to the error, and not what another team's software does. Bands of other frameworks,
-and of answers for which none is named, are therefore 1.3 times as wide (in logarithm).
+For a step of your own with NeMo RL, expect errors as *with each family left out*; with another framework, larger ones.
+Leaving a family out shows the effect of another model, size or release, not that of another team's software. So bands
+of other frameworks, and of answers without one, are 1.3 times as wide (in logarithm).
 """
 PHASES = ("run", "training", "generation", "weights sent", "measured", "fullest, error")
 TRIALS = ("run", "micro-batch that ran", "failed", "full at", "with one length")
-BY_PHASE = """Of an accelerator in each phase. One run states what it took, so that the phase in which weights are
-sent was counted with that number known. The other one states that it ran, and not how its engine was laid out."""
-BY_TRIAL = """Of other runs trials found the largest micro-batch, of answers whose lengths are not stated. *Full at*:
-mean tokens of a sequence with which the memory of training is predicted to be full. The runs with a limit are on one
-dataset. *With one length*, {tokens:,} tokens for all of them (the geometric mean): how far the predicted memory at
-the limit is from what there is. Which phase failed is not stated."""
+BY_PHASE = """Bytes of an accelerator in each phase. One run states what it took, and the phase in which weights are
+sent was counted with that number known. The other ran, and does not state the layout of its engine."""
+BY_TRIAL = """Other runs state the largest micro-batch that ran, for answers of unknown length. *Full at*: mean tokens
+of a sequence with which the memory of training is predicted to be full. The runs with a limit use one dataset. *With
+one length*: the error of the predicted memory at the limit, with {tokens:,} tokens for all of them (the geometric
+mean). It is not stated which phase failed."""
+PROGRAMS = """Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss passes
+over a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the
+driver pickles the batch for every rank separately, padded to the longest answer: 5 s of training and 4 s of each pass
+with 70B on 64 accelerators. FSDP2 gathers embedding and head before the first layer and reduces their gradients after
+the last, which no layer hides, and its AdamW updates the tensors one by one. The rates of pickling and of that loop
+were measured on one core with newer versions, not on hosts of the runs. On 64 accelerators training takes 10 to 22 %
+longer; returning freed memory after every update is not counted."""
+FSDP2 = """Training with FSDP2 takes 24 to 30 % longer than predicted on two rows (8B on 8 accelerators), while passes
+without gradients are within 1 %: 120 to 150 ms of the backward pass of every micro-batch are missing. The source of
+that release (v0.3.1) gathers weights for each pass of every micro-batch, reduces gradients in fp32 and runs
+FlashAttention-2; these are counted. Smaller: outputs of layers in fp32, 5 ms, and packs that are filled up, less than
+1 %. It offloads nothing, clips once a step and frees memory once a step. Eager kernels and launches by the host do not
+explain it. Recomputation of the MLPs (80 ms) or exposed sums of gradients (76 ms) would, but its configuration
+recomputes nothing and the sums overlap with computation."""
+VERL = """For verl, losses and log-probabilities are counted (0.9.1), with the entropy in the pass of the old policy.
+What its driver sends is not."""
+TRANSFER = """A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying
+the optimizer's moments to the host, waking the engines, and the transfer itself. Each accelerator gathers the whole
+model tensor by tensor, over tp, pp and ep of Megatron's plan or in fp32 over all with FSDP2, and packs it for its
+engine. Moments are copied into host memory that is allocated anew each time: 4 of 7 s with 8B on 8 accelerators. The
+time per tensor and the rate of copies to new memory are fitted. Transfers of one recipe that ran twice differ by
+factors of 1.5 to 1.9; the best prediction of both has a median error of 25 %."""
+TIERS = "Tier A: all that matters is stated. A-: one minor thing is inferred. B: one thing that matters is missing."
 COLUMNS = ("", "n", "median", "90th percentile", "bias")
 
 
@@ -58,92 +80,88 @@ def text() -> str:
 
 
 def _sections(found: RlValidation) -> Iterator[str]:
+    yield from _by_family_left_out(found)
+    yield from _parts(found)
+    yield "## Families and tiers, with the shipped constants"
+    yield _table([*found.step_by("family").items(), *((f"tier {k}", v) for k, v in found.step_by("tier").items())])
+    yield TIERS
+    yield "## Transfers of weights, each family left out"
+    yield _table(_transfers().items())
+    yield "## Memory of shared accelerators"
+    yield from _memory()
+    yield from _far_and_unpriced(found)
+
+
+def _by_family_left_out(found: RlValidation) -> Iterator[str]:
+    """Errors, order and bands of families that the constants have not seen."""
     left = left_out()
     yield "## Each family left out of the fit"
     yield _table([*left.by_family.items(), ("all", left.all)])
     yield (
         f"Of {left.order.pairs} pairs of steps of one family that differ by more than 5 %, "
-        f"{percent(left.order.share or 0.0)} are in order. "
+        f"{percent(left.order.share or 0.0)} are predicted in the right order. "
         "They differ in placement, count, release, precision or model."
     )
     yield _placements()
-    inside = found.coverage
-    if inside is not None:
-        yield (
-            f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families "
-            f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %. "
-            f"By family: {_inside(found)}."
-        )
+    if found.coverage is not None:
+        yield _covered(found, found.coverage)
     yield _others(found)
+
+
+def _covered(found: RlValidation, inside: Inside) -> str:
+    return (
+        f"{percent(inside.share)} of the {inside.n} measured times lie inside the band that the other families "
+        f"give (95 % interval of that share: {percent(inside.low)} to {percent(inside.high)}); it should be 80 %. "
+        f"By family: {_inside(found)}."
+    )
+
+
+def _parts(found: RlValidation) -> Iterator[str]:
+    """Errors of the parts of a step, and what is counted in them."""
     yield "## Parts of a step, with the shipped constants"
     yield "Whole steps of tiers A and A-; parts of all rows that state them."
     yield _table(found.parts().items())
-    yield (
-        "Counted from the sources of NeMo RL, not fitted (`programs` in `data/generation.yaml`): the loss goes through "
-        "a packed sequence answer by answer, in fp32, and weights of the reference come from the host. Up to v0.6 the "
-        "driver pickles the batch for every rank apart, padded to the longest answer: 5 s of training and 4 s of each "
-        "pass with 70B on 64 accelerators. FSDP2 copies gathered weights and gradients between buffers in every "
-        "micro-batch, and its AdamW goes through the tensors one by one. Rates of pickling and of that loop were "
-        "measured on one core with newer versions, not on hosts of the runs. On 64 accelerators training takes 10 to "
-        "22 % longer; freed memory is given back after every update, which is not counted."
-    )
-    yield (
-        "Training with FSDP2 takes 19 to 25 % longer than predicted on two rows (8B on 8 accelerators), and passes "
-        "without gradients 6 % less: 100 to 130 ms of the backward pass of every micro-batch are missing. It is not "
-        "the bytes of eager kernels: PyTorch moves 145 bytes forward and 326 backward for a channel of a Llama layer; "
-        "166 and 290 are predicted (norms operation by operation). Nor the host: FSDP2 adds 1.1 and 0.8 ms to a layer "
-        "(torch 2.13 on one core), which the 4 and 9 ms of the device hide. Nor padding of packs. Gradients in fp32 "
-        "that are sent behind the computation, 76 ms, or another forward pass, 148 ms, would fit; neither is stated."
-    )
-    yield (
-        "Of verl the losses and log-probabilities are counted (0.9.1), with the entropy in the pass of the old policy; "
-        "what its driver sends is not."
-    )
-    yield (
-        "A transfer is what NeMo RL's timer `prepare_for_generation` covers. On shared accelerators that is copying "
-        "the optimizer's moments to the host, waking the engines, and the transfer itself. Each "
-        "accelerator gathers the whole model tensor by tensor, over tp, pp and ep of Megatron's plan or in fp32 over "
-        "all with FSDP2, and packs it for its engine. Moments are copied into memory that the host allocates anew "
-        "each time: 4 of 7 s with 8B on 8 accelerators. The time per tensor and the rate of copies to new memory are "
-        "fitted. Transfers of one recipe that was run twice differ by factors of 1.5 to 1.9: the best prediction of "
-        "both has a median error of 25 %."
-    )
-    yield "## Families and tiers, with the shipped constants"
-    yield _table([*found.step_by("family").items(), *((f"tier {k}", v) for k, v in found.step_by("tier").items())])
-    yield "Tier A: all that matters is stated. A-: one minor thing is inferred. B: one thing that matters is missing."
-    yield "## Transfers of weights, each family left out"
-    yield _table(_transfers().items())
-    yield "## Memory of accelerators that both share"
-    yield from _memory()
+    yield from (PROGRAMS, FSDP2, VERL, TRANSFER)
+
+
+def _far_and_unpriced(found: RlValidation) -> Iterator[str]:
     yield "## Rows more than 20 % off, and why"
     yield _rows(found)
-    yield "## Rows without a price"
+    yield "## Rows without a prediction"
     groups = grouped(found.unpriced, lambda each: each.reason)
     yield "\n".join(f"- {len(rows)} ({rows[0].step.family}): {reason}" for reason, rows in groups.items())
 
 
 def _placements() -> str:
-    """How often pairs of different placements are in order, and those of one release, precision and size."""
-    every: dict[str, list[bool]] = {}
-    alike: list[bool] = []
-    for one, other in combinations(seen_steps(), 2):
-        a, b = one.step, other.step
-        apart = math.log(a.step_time_s / b.step_time_s)
-        is_clear = abs(apart) > math.log1p(CLEAR_DIFFERENCE)
-        if is_clear and a.family == b.family and a.placement != b.placement:
-            right = (apart + one.error - other.error) * apart > 0
-            every.setdefault(a.family, []).append(right)
-            if _setting(a) == _setting(b):
-                alike.append(right)
-    families = ", ".join(f"{sum(found)} of {len(found)} ({name})" for name, found in every.items())
+    """How often pairs of different placements are predicted in the right order, by family and in one setting."""
+    pairs = [pair for pair in combinations(seen_steps(), 2) if _is_clear(*pair)]
+    families = {
+        name: f"{sum(map(_in_order, each))} of {len(each)} ({name})"
+        for name, each in grouped(pairs, lambda pair: pair[0].step.family).items()
+    }
+    one_setting = [pair for pair in pairs if _setting(pair[0].step) == _setting(pair[1].step)]
     return (
-        f"{sum(map(len, every.values()))} of them differ in placement; in order are {families}. Of {len(alike)} that "
-        f"have the release, the cluster, the precision and all accelerators in common, {sum(alike)} are in order."
+        f"{len(pairs)} of them differ in placement. The predicted order is right in {', '.join(families.values())}. "
+        f"Of {len(one_setting)} pairs with the same release, cluster, precision and number of accelerators, it is "
+        f"right in {sum(map(_in_order, one_setting))}."
     )
 
 
+def _is_clear(one: SeenSteps, other: SeenSteps) -> bool:
+    """Whether two steps of a family differ in placement, and clearly in time."""
+    a, b = one.step, other.step
+    is_far = abs(math.log(a.step_time_s / b.step_time_s)) > math.log1p(CLEAR_DIFFERENCE)
+    return is_far and a.family == b.family and a.placement != b.placement
+
+
+def _in_order(pair: tuple[SeenSteps, SeenSteps]) -> bool:
+    one, other = pair
+    apart = math.log(one.step.step_time_s / other.step.step_time_s)
+    return (apart + one.error - other.error) * apart > 0
+
+
 def _setting(step: MeasuredRlStep) -> tuple[object, ...]:
-    """What two steps have in common that differ in their placement alone."""
+    """What is equal in two steps that differ only in their placement."""
     two_pools = PLACEMENTS[step.placement].two_pools
     total = (step.num_train or 0) + (step.num_rollout or 0) * two_pools
     return step.release, step.cluster, step.precision, step.model, step.response_tokens_max, total
@@ -157,14 +175,14 @@ def _inside(found: RlValidation) -> str:
 
 
 def _others(found: RlValidation) -> str:
-    """How far off the steps of frameworks are that no constant was fitted to."""
+    """Errors of steps of frameworks that no constant was fitted to."""
     used = {row.step.software for row in seen_steps()}
     errors = [
         f"{each.step.id} ({each.step.software}, tier {each.step.tier}) {100 * math.expm1(each.error):+.0f} %"
         for each in found.priced
         if each.step.software not in used
     ]
-    return f"Published steps of other frameworks that have a price: {', '.join(errors) or 'none'}; causes are below."
+    return f"Errors of published steps of other frameworks: {', '.join(errors) or 'none'}; causes are below."
 
 
 def _transfers() -> Mapping[str, Errors]:

@@ -24,14 +24,12 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers import catalog, hardware_files
 from shardplan.inputs.readers.hf import config as hf_config
 from shardplan.inputs.readers.hf import refusals as hf_refusals
-from shardplan.inputs.readers.names import model_sources
 from shardplan.inputs.schedule_names import BUILT_IN
 from shardplan.inputs.software import Software
 from shardplan.inputs.words import FIELD_NAMES, LORA_MATRICES, RECOMPUTE_WORDS
 from shardplan.inputs.words import SCHEDULES as SCHEDULE_WORDS
 from shardplan.physics import validity
 from shardplan.physics.frameworks.capabilities import Capabilities
-from shardplan.physics.frameworks.capability_rows import CapabilityRow, capability_rows, option_rows, refusal_rows
 from shardplan.physics.frameworks.conditions import FACTS
 from shardplan.physics.frameworks.option_entries import VALUES
 from shardplan.physics.frameworks.stack import Stack, list_stacks, load_stack
@@ -87,20 +85,21 @@ def _profiles() -> dict[str, dict[str, Any]]:
 
 
 def constants(*names: str) -> str:
-    """Markdown table of constants: meaning, and a row with value and source for each generation that has its own."""
+    """Markdown table of constants: meaning, unit once, value and source of each generation that has its own."""
     rows = [row for name in names for row in _constant_rows(name)]
     return _rows(["constant", "accelerators", "value", "source"], rows)
 
 
 def _constant_rows(name: str) -> Iterator[list[str]]:
     meaning = _one_line(_package()["inputs.profile.Profile"].attributes[name].docstring)
-    title = f"`{name}`<br>{meaning}"
+    title, shown = f"`{name}`<br>{meaning}", None
     for generation, profile in _profiles().items():
         if name in profile:
             constant = profile[name]
             whose = "all" if generation == "default" else generation
-            yield [title, whose, f"{_constant(constant['value'])} [{constant['unit']}]", str(constant["source"])]
-            title = ""
+            unit = "" if constant["unit"] == shown else f" [{constant['unit']}]"
+            yield [title, whose, f"{_constant(constant['value'])}{unit}", str(constant["source"])]
+            title, shown = "", constant["unit"]
 
 
 def _constant(value: float | dict[str, float]) -> str:
@@ -172,7 +171,7 @@ def unsupported() -> str:
 
 def models() -> str:
     """The models that are shipped."""
-    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence", "source", "low confidence"]
+    header = ["name", "parameters", "active", "layers", "hidden size", "longest sequence"]
     return _rows(header, [_model_cells(name) for name in catalog.list_models()])
 
 
@@ -180,27 +179,27 @@ def _model_cells(name: str) -> list[str]:
     model = catalog.load_model(name)
     active = units.format_count(model.num_active_parameters) if model.is_moe else ""
     sizes = (model.num_hidden_layers, model.hidden_size, model.max_position_embeddings)
-    origin = model_sources()[name]
     counts = [units.format_count(model.num_parameters), active, *(f"{size:,}" for size in sizes)]
-    return [f"`{name}`", *counts, origin.source, origin.mark]
+    return [f"`{name}`", *counts]
 
 
 def accelerators() -> str:
     """The accelerators that are shipped."""
-    header = ["name", "full name", "generation", "memory", "bandwidth", "dense peaks [TFLOP/s]", "low confidence"]
+    header = ["name", "full name", "generation", "memory", "bandwidth", "dense peaks [TFLOP/s]"]
     return _rows(header, [_accelerator_cells(name) for name in catalog.list_accelerators()])
 
 
 def _accelerator_cells(name: str) -> list[str]:
     part = catalog.load_accelerator(name)
-    peaks = ", ".join(f"{precision} {peak / 1e12:g}" for precision, peak in part.peak_flops.items())
+    shown = [name for name in ("bf16", "fp8", "nvfp4") if name in part.peak_flops] or list(part.peak_flops)
+    peaks = ", ".join(f"{precision} {part.peak_flops[precision] / 1e12:g}" for precision in shown)
     memory, bandwidth = units.format_bytes(part.memory_bytes), units.format_rate(part.memory_bandwidth)
-    return [f"`{name}`", part.full_name, part.generation, memory, bandwidth, peaks, _marked(part.marks)]
+    return [f"`{name}`{_star(part.marks)}", part.full_name, part.generation, memory, bandwidth, peaks]
 
 
 def clusters() -> str:
     """The clusters that are shipped."""
-    header = ["name", "full name", "accelerator", "network tiers, inner to outer", "low confidence"]
+    header = ["name", "full name", "accelerator", "network tiers, inner to outer"]
     return _rows(header, [_cluster_cells(name) for name in catalog.list_clusters()])
 
 
@@ -209,17 +208,12 @@ def _cluster_cells(name: str) -> list[str]:
     tiers = "<br>".join(
         f"{tier.size or 'any number'} x {tier.kind}, {units.format_rate(tier.bandwidth)}" for tier in cluster.tiers
     )
-    return [f"`{name}`", cluster.full_name, f"`{cluster.accelerator.name}`", tiers, _marked(cluster.marks)]
+    return [f"`{name}`{_star(cluster.marks)}", cluster.full_name, f"`{cluster.accelerator.name}`", tiers]
 
 
-def _marked(marks: Mapping[str, str]) -> str:
-    """Values of low confidence, by why; the default latencies have a table of their own."""
-    fields_by_mark: dict[str, list[str]] = {}
-    for name, mark in marks.items():
-        if not name.endswith(".latency"):
-            words = name.removeprefix("tiers.").removesuffix("_bytes").replace("_", " ").replace(".", " ")
-            fields_by_mark.setdefault(mark, []).append(words)
-    return "<br>".join(f"{mark}: {', '.join(names)}" for mark, names in fields_by_mark.items())
+def _star(marks: Mapping[str, str]) -> str:
+    """A star where a peak or a bandwidth of the accelerator or its network has low confidence."""
+    return " \\*" if any(re.search(r"peak_flops|memory_bandwidth|^tiers.*bandwidth", name) for name in marks) else ""
 
 
 def rules() -> str:
@@ -256,29 +250,28 @@ def _listed(names: Iterable[str] | None) -> str:
     return "not stated" if names is None else ", ".join(names) or "none"
 
 
-def capabilities() -> str:
-    """Every entry of every framework's record with its source, a section for each."""
-    return "\n\n".join(_capability_section(load_stack(name)) for name in list_stacks())
+def features() -> str:
+    """What else a plan or a job can ask of every framework."""
+    header = ["stack", "experts", "overlap tp, dp, pp, ep", "precisions", "offload", "adapters", "packed documents"]
+    return _rows(header, [_feature_cells(load_stack(name)) for name in list_stacks()])
 
 
-def _capability_section(stack: Stack) -> str:
-    can = stack.can_run
-    if can is None:
-        return ""
-    read = f"Version {can.version}, {can.date}; {can.repository} {can.commit}".rstrip()
-    others = ", ".join(f"`{stack.name}@{each.version}`" for each in stack.can_run_before)
-    entries = [[row.title, row.value, _source(row)] for row in capability_rows(can)]
-    rules = [[row.title, row.value, _source(row)] for row in refusal_rows(can)]
-    parts = [f"### {stack.name}", f"{stack.full_name}. {read}." + (f" Other versions: {others}." if others else "")]
-    parts.append(_rows(["entry", "value", "source"], entries))
-    options = [[f"`{row.title}`", f"`{row.value}`" if row.value else "always"] for row in option_rows(can)]
-    parts += [_rows([f"option ({_source(option_rows(can)[0])})", "if"], options)] if options else []
-    parts += [_rows(["it refuses besides", "instead", "source"], rules)] if rules else []
-    return "\n\n".join(parts)
+def _feature_cells(stack: Stack) -> list[str]:
+    can = stack.can_run or Capabilities(version="", date="")
+    switches = (can.overlap_tp, can.overlap_dp, can.overlap_pp, can.overlap_ep)
+    overlaps = ", ".join(switch or "-" for switch in switches)
+    lists = (_listed(can.precisions), _listed(can.offload))
+    return [
+        f"`{stack.name}`",
+        ANSWERS[can.expert_parallel],
+        overlaps,
+        *lists,
+        ANSWERS[can.lora],
+        ANSWERS[can.packed_documents],
+    ]
 
 
-def _source(row: CapabilityRow) -> str:
-    return f"{row.source} (from memory)" if row.from_memory else row.source
+ANSWERS = {None: "not stated", True: "yes", False: "no"}
 
 
 def values() -> str:
@@ -319,7 +312,8 @@ def words_of_fields() -> str:
             table = field.about.words or OWN_WORDS.get(field.name)
             for value, names in getattr(table, "names", {}).items():
                 others = [name for name in names.split() if folded(name) != folded(str(value))]
-                rows.append([f"`{field.name}`", f"`{value}`", ", ".join(f"`{name}`" for name in others) or "-"])
+                if others:
+                    rows.append([f"`{field.name}`", f"`{value}`", ", ".join(f"`{name}`" for name in others)])
     return _rows(["field", "value", "also called"], rows)
 
 
@@ -383,7 +377,6 @@ def _rows(header: list[str], rows: list[list[str]]) -> str:
 
 DIRECTIVES: dict[str, Callable[..., str]] = {
     "accelerators": accelerators,
-    "capabilities": capabilities,
     "clusters": clusters,
     "columns": columns_of_runs,
     "rlcolumns": columns_of_rl_steps,
@@ -393,6 +386,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     "devicenames": names_of_devices,
     "fieldnames": names_of_fields,
     "families": families,
+    "features": features,
     "fields": fields_of,
     "frameworks": frameworks,
     "instances": instances,

@@ -120,9 +120,16 @@ def test_the_reference_holds_each_command_with_its_parameters(generate_cli: Modu
     assert "Not shown" not in text
 
 
+def _flags_of(section: str, panels: dict[str, str]) -> set[str]:
+    """Flags of a command: its own, and those of shared tables that it names by their titles."""
+    shared = " ".join(text for title, text in panels.items() if f"*{title}*" in section)
+    return set(re.findall(r"--[a-z][a-z-]+", section + shared))
+
+
 def test_commands_of_the_pages_give_flags_that_there_are() -> None:
-    sections = re.split(r"^## `shardplan ?(.*)`$", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)[1:]
-    flags = {name: set(re.findall(r"--[a-z][a-z-]+", text)) for name, text in zip(*[iter(sections)] * 2, strict=True)}
+    shared, *sections = re.split(r"^## `shardplan ?(.*)`$", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)
+    panels = dict(re.findall(r"^\| ([A-Z][^|]*) \| meaning (.*?)\n\n", shared, flags=re.MULTILINE | re.DOTALL))
+    flags = {name: _flags_of(text, panels) for name, text in zip(*[iter(sections)] * 2, strict=True)}
     wrong = []
     for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
         for block in re.findall(r"^```bash$(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):

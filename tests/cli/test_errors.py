@@ -19,6 +19,7 @@ WRONG: dict[str, tuple[tuple[object, ...], str]] = {
     "a misspelt command": (("plna",), "did you mean plan?"),
     "a misspelt flag": ((*PLAN, "--clustr", "x"), "did you mean --cluster?"),
     "a flag that may be two": ((*PLAN, "--gpu", 64), "did you mean --gpus or --accelerator?"),
+    "a batch that may be two": ((*ESTIMATE, "--batch", 64), "did you mean --global-batch-size or --micro-batch-size?"),
     "a flag of other programs": ((*PLAN, "-o", "x.json"), "did you mean --json?"),
     "a misspelt flag of a plan": ((*ESTIMATE, "--micro-batchsize", 2), "did you mean --micro-batch-size"),
     **{

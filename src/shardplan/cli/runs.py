@@ -32,9 +32,10 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.readers.typed import values_of
 
 if TYPE_CHECKING:
-    from shardplan.api.rl import AskedAgain
+    from shardplan.api.rl import AskedAgain, RlDecisionAnswer
     from shardplan.decide.batches import BatchLimits
     from shardplan.decide.budget import Limits, RunQuestion
+    from shardplan.decide.searching import Progress
 
 MOST_CLUSTERS: Final = 20
 OperationsFields = Annotated[Given, FieldsOf(Operations, "Operations")]
@@ -70,7 +71,6 @@ def budget(
     files = charts.files(output, model, accelerator, stack, profile)
     from shardplan.answers.decisions.budget import budget_document
     from shardplan.cli.progress import progress_bar
-    from shardplan.decide.batches import parse_batch_limits
     from shardplan.decide.budget import budget_of
 
     flags = QuestionForm(
@@ -88,22 +88,39 @@ def budget(
     of_rl = rl_question(model, flags, wanted, space, known, but=("model", "days", "num_accelerators", "nodes", "money"))
     with progress_bar("searching") as progress:
         if of_rl is not None:
-            size, money = _size_of_rl(of_rl, wanted, flags), _money(wanted)
-            found = of_rl.budget(run.steps, days=wanted.days, num_accelerators=size, money=money, progress=progress)
-            return files.show(found.document())
-        if run.steps is not None:
-            raise InputError(
-                "--steps is given without the answer of `shardplan rl`",
-                rule="a training run has tokens, a run of RL steps",
-                hint="give --tokens instead of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
-            )
-        batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
-        asked = [_run_question(name, flags, space, batches) for name in _names(wanted.clusters)]
-        is_sized = wanted.num_accelerators is not None or nodes is not None
-        limits = [_limits(wanted, each.question.num_given if is_sized else None) for each in asked]
-        pairs, ramp = zip(asked, limits, strict=True), wanted.batch_ramp
-        budgets = [budget_of(each, its, known, batch_ramp=ramp, progress=progress) for each, its in pairs]
-    return files.show(budget_document(tuple(budgets), states_assumptions=assumptions))
+            return files.show(_budget_of_rl(of_rl, run.steps, wanted, flags, progress).document())
+        _refuse_steps(run.steps)
+        runs = _runs(flags, wanted, space)
+        budgets = tuple(budget_of(*each, known, batch_ramp=wanted.batch_ramp, progress=progress) for each in runs)
+    return files.show(budget_document(budgets, states_assumptions=assumptions))
+
+
+def _budget_of_rl(
+    asked: AskedAgain, steps: int | None, wanted: BudgetForm, flags: QuestionForm, progress: Progress | None
+) -> RlDecisionAnswer:
+    """The budget of a run of RL steps. Raises InputError."""
+    size = _size_of_rl(asked, wanted, flags)
+    return asked.budget(steps, days=wanted.days, num_accelerators=size, money=_money(wanted), progress=progress)
+
+
+def _refuse_steps(steps: int | None) -> None:
+    """Raise InputError if steps are given for a run that is counted in tokens."""
+    if steps is not None:
+        raise InputError(
+            "--steps is given without the answer of `shardplan rl`",
+            rule="a training run has tokens, a run of RL steps",
+            hint="give --tokens instead of --steps, or the file of `shardplan rl ... --json rl.json` as MODEL",
+        )
+
+
+def _runs(flags: QuestionForm, wanted: BudgetForm, space: SpaceForm) -> list[tuple[RunQuestion, Limits]]:
+    """The question and the limits of the run on each named cluster. Raises InputError."""
+    from shardplan.decide.batches import parse_batch_limits
+
+    batches = None if wanted.batch_limits is None else parse_batch_limits(wanted.batch_limits)
+    asked = [_run_question(name, flags, space, batches) for name in _names(wanted.clusters)]
+    is_sized = wanted.num_accelerators is not None or flags.nodes is not None
+    return [(each, _limits(wanted, each.question.num_given if is_sized else None)) for each in asked]
 
 
 def _names(text: str | None) -> list[str] | list[None]:

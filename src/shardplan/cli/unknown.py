@@ -18,6 +18,7 @@ FLAGS = {"num_accelerators": "--gpus", "framework": "--stack"}
 """Flags with another name than their field."""
 OTHERWISE: Final = {
     "gpu": ("--gpus", "--accelerator"), "-n": ("--gpus",), "gpus-per-node": ("--node-size",), "weeks": ("--days",),
+    **dict.fromkeys(("batch", "batch-size", "bs"), ("--global-batch-size", "--micro-batch-size")),
     "-o": ("--json", "--out"), "out": ("--json",), "output": ("--json", "--out"),
 }  # fmt: skip
 """Flags of other programs, and ours for the same."""

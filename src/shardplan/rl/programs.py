@@ -40,8 +40,6 @@ class ProgramFacts(NamedTuple):
     """Beyond that for training."""
     sent_once: bool = False
     """Whether the ranks that share sequences get them in one copy, not in one each."""
-    copied_bytes: float = 0.0
-    """Moved for every weight of an accelerator that is gathered, and its gradient, in a micro-batch of training."""
     fresh_bytes: float = 0.0
     """Of a trained parameter that leave for memory of the host that is new each time, where engines share it."""
     fused_loss: bool = False

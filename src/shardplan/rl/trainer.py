@@ -20,6 +20,9 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.pricing import num_logits, num_trained_parameters
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
+from shardplan.physics.costs.collectives import collective_time, sharding_groups
+from shardplan.physics.costs.host import exposed
+from shardplan.physics.workload.ops import CollectiveKind
 from shardplan.rl.engine import constant, num_tensors
 from shardplan.rl.generation import Responses
 from shardplan.rl.programs import Framework, ProgramFacts
@@ -182,11 +185,27 @@ class Trained:
 
     @property
     def state_time(self) -> float:
-        """Copies between the buffers of weights and gradients, and a loop over tensors, of an optimizer step. [s]"""
-        numbers, facts, question = self.priced.numbers, self.packing.around, self.priced.question
-        weights = num_trained_parameters(question) / float(numbers.tp * numbers.pp)
-        copies = self._num_microbatches * facts.copied_bytes * weights / self._memory_rate
-        return copies + facts.loops * num_tensors(question.model) * constant("tensor_time")
+        """What no layer hides of the exchanges of FSDP2, and a loop over tensors, of an optimizer step. [s]"""
+        question = self.priced.question
+        ends = self._exchange_time("all_gather", self._table) + self._exchange_time("reduce_scatter", self._table)
+        shown = (1 - question.profile.hidden_slowdown) * ends * self._num_microbatches
+        return float(shown) + self.packing.around.loops * num_tensors(question.model) * constant("tensor_time")
+
+    @property
+    def _table(self) -> float:
+        """Parameters outside the layers, which FSDP2 gathers before the first of them and reduces after the last."""
+        model = self.priced.question.model
+        tables = 1 if model.tie_word_embeddings else 2
+        return tables * model.vocab_size * model.hidden_size / float(self.priced.numbers.tp)
+
+    def _exchange_time(self, kind: CollectiveKind, parameters: float) -> float:
+        """One exchange of weights, or of gradients, among the ranks that share them with FSDP2. [s]"""
+        job, network = self.priced.question.job, self.priced.question.network
+        if self.packing.framework.backend != "fsdp":
+            return 0.0
+        each = job.gathered_weight_bytes if kind == "all_gather" else job.reduced_gradient_bytes
+        group = sharding_groups(self.priced.numbers, network)["shard"]
+        return float(collective_time(kind, parameters * each, group, network))
 
     @property
     def _loss_time(self) -> float:
@@ -230,14 +249,21 @@ class Trained:
     @cached_property
     def forward_time(self) -> float:
         """One pass over all answers without gradients. [s]"""
-        step = self.priced.columns.step
-        (times,), (states,) = step.work.times, step.states
-        each = self.priced.columns.of_stages(times.forward + times.between / 2 + states.sharded / 2, self.priced.number)
+        (times,) = self.priced.columns.step.work.times
+        each = self.priced.columns.of_stages(times.forward + times.between / 2, self.priced.number)
         size = self.packing.pass_packs
         number = self.packing.updates * self._num_microbatches / size
         fixed = self.priced.once_a_step.fixed
         passed = size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
-        return passed + self.around_pass
+        return passed + number * self._gathering_time(size * float(np.max(each))) + self.around_pass
+
+    def _gathering_time(self, window: float) -> float:
+        """Weights of FSDP2 gathered for a pass behind ``window`` seconds of work, and copied out of the buffer. [s]"""
+        question = self.priced.question
+        weights = num_trained_parameters(question) / float(self.priced.numbers.tp)
+        layers, table = (self._exchange_time("all_gather", each) for each in (weights - self._table, self._table))
+        copied = 2 * weights * question.job.gathered_weight_bytes / self._memory_rate if table else 0.0
+        return float(exposed(layers, window, question.profile)) + table + copied
 
     @property
     def fits(self) -> bool:

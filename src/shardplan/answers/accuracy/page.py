@@ -210,6 +210,8 @@ SWEEPS: Final = (
     column("pairs in order", lambda one: as_percent(one.pairs_in_order, 0)),
 )
 """Columns of sweeps."""
+NUM_SWEEPS: Final = 20
+"""Sweeps that are listed; ``--json`` has all."""
 RANKING: Final = (
     words("", lambda row: row[0]),
     column("sweeps", lambda row: row[1]["sweeps"]),
@@ -247,7 +249,8 @@ def _order(accuracy: Accuracy) -> Iterator[Part]:
     if not rows:
         return
     sweeps = sorted(checked.sweeps, key=lambda one: (-one.regret, one.family, one.model))
-    yield from table_parts("Sweeps", sweeps, SWEEPS, is_under=True)
+    note = f"The {NUM_SWEEPS} with the largest regret." if len(sweeps) > NUM_SWEEPS else ""
+    yield from table_parts("Sweeps", sweeps[:NUM_SWEEPS], SWEEPS, note, is_under=True)
     yield from table_parts(
         "Pairs in the wrong order",
         causes_of_order(checked),

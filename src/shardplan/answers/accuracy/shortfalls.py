@@ -32,7 +32,7 @@ from shardplan.reports.accuracy.record import Accuracy, Sides, believed_memory
 from shardplan.reports.accuracy.shortfalls import causes, unmet, worst
 from shardplan.reports.accuracy.targets import Reached, reached, share_targets, targets
 
-LONGEST_NOTE: Final = 220
+LONGEST_NOTE: Final = 100
 SIDE_NAMES: Final = {"in_sample": "in-sample", "left_out": "left out"}
 SEE: Final = {
     "time": "Known causes; Worst runs",
@@ -99,9 +99,8 @@ def target_parts(accuracy: Accuracy) -> Iterator[Part]:
         title,
         unmet(accuracy),
         columns,
-        "Where they are missed: families above the floor with their median / 90th percentile and runs, or "
-        "sweeps with their pairs in the wrong order; the most of them first. The sections named tell the causes "
-        "that are known and what to state.",
+        "Families above the floor with their median / 90th percentile and runs, or sweeps with their pairs in the "
+        "wrong order; most first. The last column names the section with known causes and what to state.",
         is_under=True,
     ) or [Part(title, [Line("None.")], is_under=True)]
 
@@ -172,10 +171,9 @@ def band_parts(accuracy: Accuracy) -> Iterator[Part]:
         "At first sight",
         bands.first_sight(),
         FIRST_SIGHT,
-        "Errors left out now are a little too good: formulas and facts about software were mended with these runs "
-        "in view. These runs were predicted once before anything was, by constants and formulas that had never met "
-        "them. Bands are made of such errors where they are on record. Tiers A and A- first; the band is the one that "
-        "all other teams make today.",
+        "Left-out errors are a little too good, because formulas were corrected with these runs known. These errors "
+        "are those of the first prediction of each run, by constants and formulas that had never seen it. Bands use "
+        "them if they are on record. Tiers A and A- first; the band is the one that all other teams give today.",
         is_under=True,
     )
     lists = [
@@ -184,8 +182,8 @@ def band_parts(accuracy: Accuracy) -> Iterator[Part]:
     ]
     text = (
         "Runs of one team share machines, software and habits, and so much of their error: a small team "
-        "lies inside or outside as a whole, and its share says little. Why some are outside, as far as it is known, "
-        f"stands under Known causes. Fewer than {SMALL_TEAM} runs, inside / all: {'; '.join(lists)}."
+        "lies inside or outside as a whole, and its share says little. Known causes says why some are outside. "
+        f"Fewer than {SMALL_TEAM} runs, inside / all: {'; '.join(lists)}."
     )
     yield Part("Small teams", [Line(text)], is_under=True)
 
@@ -209,12 +207,12 @@ def _attainable(bands: Bands) -> Iterator[Part]:
             *map(in_draws, DRAWN),
         ),
         "Runs of a team share a bias that nobody knows beforehand, and some teams spread more than others: "
-        "a band that covers 80 % of all runs covers nearly all of many teams and few of some. How many of the "
-        f"{len(sizes)} teams of at least {LARGE_TEAM} runs have a share between two limits, and how "
-        "many would with bands that are calibrated perfectly. These are simulated with the spreads of these teams "
+        "a band that covers 80 % of all runs covers nearly all of many teams and few of some. The table counts how "
+        f"many of the {len(sizes)} teams of at least {LARGE_TEAM} runs have a share between two limits, and how "
+        "many would with perfectly calibrated bands. These are simulated with the spreads of these teams "
         f"(their medians {spread.between:.2f} of the unit of bands, their runs {spread.within:.2f}, by a factor "
         f"of {math.exp(spread.of_within):.2f} more or less from team to team); mean, and 10 to 90 % of the "
-        "draws. Runs of one's own tell the bias (`shardplan calibrate`).",
+        "draws. Runs of your own show the bias (`shardplan calibrate`).",
         is_under=True,
     )
 
@@ -234,8 +232,8 @@ CAUSES: Final = (
 )
 """Columns of known causes."""
 RUN: Final = (words("run", attrgetter("name.run.id")), words("tier", attrgetter("name.run.tier")))
-NUM_WORST: Final = 25
-NUM_WORST_MEMORY: Final = 18
+NUM_WORST: Final = 15
+NUM_WORST_MEMORY: Final = 12
 LEAST_WORST_MEMORY: Final = 0.05
 """Error of a memory from which it is among the worst."""
 
@@ -253,8 +251,7 @@ def shortfall_parts(accuracy: Accuracy) -> Iterator[Part]:
         "Known causes of memory errors",
         causes(accuracy, "peak_memory"),
         CAUSES,
-        "The same of the peak memory, all tiers. Where a cause is not known, the runs are named together for what "
-        "they share.",
+        "The same for peak memory, all tiers. Runs without a known cause are grouped by what they share.",
         is_under=True,
     )
     rows = worst(accuracy, TIME, most=NUM_WORST)
@@ -262,7 +259,8 @@ def shortfall_parts(accuracy: Accuracy) -> Iterator[Part]:
         "Worst runs",
         rows,
         (*RUN, *_factors(rows), words("notes", as_note)),
-        "Largest errors of step times, few of any one family, with what the run's notes say and what is not stated.",
+        "Largest errors of step times, few of any one family, with the start of the run's notes; `shardplan validate "
+        "--run NAME` shows a run in full.",
     )
     rows = worst(accuracy, believed_memory, most=NUM_WORST_MEMORY, least=LEAST_WORST_MEMORY)
     yield from table_parts(
@@ -317,10 +315,9 @@ def _not_fitting(runs: Sequence[Prediction]) -> Iterator[Part]:
             column("needed / usable", lambda one: f"{one.needed_memory_bytes / one.usable_memory_bytes:.2f}"),
             words("cause", why_not_fitting),
         ),
-        "They ran. Needed: tensors of the fullest accelerator as predicted, in GB of 10^9 bytes; lower end: of "
-        "the band of that, below which a tenth of comparable runs lie; usable: the device's memory less context and "
-        "fragmentation. Where the lower end fits, the error is of ordinary size, and decides because the run fills its "
-        "memory.",
+        "They ran. Needed: predicted tensors of the fullest accelerator, in GB of 10^9 bytes; lower end: of its "
+        "band, below which a tenth of comparable runs lie; usable: the device's memory less context and fragmentation. "
+        "If the lower end fits, the error is of ordinary size.",
     )
     counts = Counter(known for one in runs if (known := cause_of(one.run.id, "fits")))
     yield from table_parts(

@@ -77,7 +77,7 @@ TASKS: Final = (
         "Predict time, memory and traffic of one plan.",
         QUESTION | {"job": {"global_batch_size": 512}, "plan": {"tp": 2, "sharding": "zero1"}},
     ),
-    Task("compare", "CompareBody", "comparison/1", "Put two or more plans side by side, term by term."),
+    Task("compare", "CompareBody", "comparison/1", "Compare two or more plans, term by term."),
     Task(
         "audit",
         "AuditBody",
