@@ -72,7 +72,15 @@ def test_sizes_are_checked(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--gpus", "64..32"), ("--gpus", "8..x"), ("--gpus", "8", "--nodes", "1"), (), ("--nodes", "0..2")]
+    "arguments",
+    [
+        ("--gpus", "64..32"),
+        ("--gpus", "8..x"),
+        ("--gpus", "8,8"),
+        ("--gpus", "8", "--nodes", "1"),
+        (),
+        ("--nodes", "0..2"),
+    ],
 )
 def test_bad_sizes_are_refused(arguments: tuple[str, ...]) -> None:
     assert run("scale", *ARGUMENTS, *arguments).exit_code == 2

@@ -18,6 +18,7 @@ from tests.strategies import Case, cases
 
 from shardplan import search
 from shardplan.base.errors import InputError
+from shardplan.base.version import VERSION
 from shardplan.estimation.band import features_of
 from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
@@ -279,7 +280,18 @@ def _later(value: Any) -> Any:
 @pytest.mark.parametrize("memory", [80e9, 1.5e9])
 def test_keys_of_a_later_version_are_ignored(memory: float) -> None:
     record = through_json(plan_file_record(PlanFile.of(searched(memory))))
-    assert plan_file_from_record(_later(record)) == plan_file_from_record(record)
+    later = _later(record) | {"shardplan_version": "99.0.0"}
+    assert plan_file_from_record(later) == plan_file_from_record(record)
+
+
+@pytest.mark.parametrize("version", [VERSION, "0.0.1", ""])
+def test_a_misspelt_key_of_a_plan_is_refused_with_the_nearest(version: str) -> None:
+    record = through_json(plan_file_record(PlanFile.of(searched()))) | {"shardplan_version": version}
+    record["plans"][0]["plan"]["tpp"] = record["plans"][0]["plan"].pop("tp")
+    with pytest.raises(InputError) as raised:
+        plan_file_from_record(record)
+    assert "plans.0.plan.tpp" in raised.value.message
+    assert "tp" in raised.value.hint.split(" or ")[0]
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,6 @@ def test_defaults_that_differ_by_version_are_asked_for(
     ("name", "old", "new", "rule"),
     [
         ("verl", "ppo_mini_batch_size=64", "ppo_mini_batch_size=48", "divides the answers"),
-        ("verl", "ppo_mini_batch_size=64", "ppo_mini_batch_size=256", "at most the batch of prompts"),
         ("verl", "rollout.tensor_model_parallel_size=2", "rollout.tensor_model_parallel_size=3", "engines fill"),
         ("verl", "ppo_max_token_len_per_gpu=8192", "ppo_max_token_len_per_gpu=1024", "hold the longest prompt"),
         ("verl", "gpu_memory_utilization=0.6", "gpu_memory_utilization=60", "share of the memory"),
@@ -453,6 +452,8 @@ def test_forks_of_verl_repeat_prompts_by_agents_and_turns(tmp_path: Path) -> Non
     assert found.result.task.answers.samples == 5
     mini = found.launch.facts.facts["updates"]
     assert "in answers" in mini.why  # 128 prompts x 5 answers, cut by a mini-batch of answers
+    fewer = read(tmp_path, "few.sh", forked.replace("mini_batch_size=64", "mini_batch_size=512"))
+    assert fewer.launch.facts.value("updates") == 2  # 512 answers and the other 128, as ``split`` cuts them
     assert (
         "several turns"
         in read(tmp_path, "run.sh", forked.replace("max_turns=1", "max_turns=4")).taken["turns_number"][1]
@@ -473,6 +474,32 @@ def test_a_script_that_goes_to_a_folder_has_the_verl_that_lies_there(tmp_path: P
 def test_a_fork_that_rejects_prompts_says_that_they_are_not_counted(tmp_path: Path) -> None:
     found = read(tmp_path, "run.sh", f"{VERL} trainer.rejection_sample=True")
     assert any("dropped and generated again" in note for note in found.notes)
+
+
+def test_prompts_that_are_generated_beyond_those_that_train_are_said(tmp_path: Path) -> None:
+    """A batch of generation that is larger than that of training, of which whole groups are dropped."""
+    found = read(tmp_path, "run.sh", f"{VERL} algorithm.filter_groups.enable=True data.gen_batch_size=384")
+    assert found.taken["generated"][0] == 128
+    assert "384" in found.taken["generated"][1]
+
+
+def test_a_mini_batch_above_the_batch_is_asked_for(tmp_path: Path) -> None:
+    """Forks of verl count it in answers or in prompts: 128 prompts of 8 answers are cut by 512 into one step or two."""
+    text = VERL.replace("mini_batch_size=64", "mini_batch_size=512")
+    with pytest.raises(InputError, match="updates"):
+        read(tmp_path, "run.sh", text)
+    assert read(tmp_path, "run.sh", text, {"updates": 2}).launch.facts.value("updates") == 2
+
+
+def test_what_openrlhf_does_beside_the_policy_loss_is_said(tmp_path: Path) -> None:
+    """A supervised loss on other data, and a reference that only old versions ask where the penalty is zero."""
+    text = (
+        OPENRLHF.replace("gae", "group_norm") + "--pretrain_data x --ptx_coef 1 --colocate_actor_ref --init_kl_coef 0"
+    )
+    found = read(tmp_path, "run.sh", text)
+    doubts = found.launch.facts.not_understood
+    assert sum("pretrain_data" in each or "ptx_coef" in each for each in doubts) == 2
+    assert any("no pass of a reference" in note for note in found.notes)
 
 
 def test_only_values_are_open_where_keys_are_known(tmp_path: Path) -> None:

@@ -214,7 +214,11 @@ def sizes_in(text: str, flag: str) -> list[int]:
     if not all(part.strip() for part in parts):
         hint = f"write {flag} 64,96,128"
         raise InputError(f"{flag} is {shown(text)}; between two commas is no size", rule=rule, hint=hint)
-    return [size(part) for part in parts]
+    sizes = [size(part) for part in parts]
+    if len(set(sizes)) < len(sizes):
+        hint = f"write {flag} {','.join(map(str, dict.fromkeys(sizes)))}"
+        raise InputError(f"{flag} is {shown(text)}; a size is there twice", rule="each size is given once", hint=hint)
+    return sizes
 
 
 def doubling(first: int, last: int) -> list[int]:

@@ -79,6 +79,15 @@ def _all_divided(part: Numbers, wholes: tuple[int, ...]) -> Flags:
     return all_hold(_divides(part, whole) for whole in wholes)
 
 
+def _shared_cp(s: Setting, p: Plan) -> int:
+    """The largest degree up to that of ``p`` by which all heads divide."""
+    return next(
+        cp
+        for cp in range(p.cp, 0, -1)
+        if cp == 1 or _all_divided(max(p.tp // p.tp_rows, 1) * cp, (*s.heads, *s.kv_heads))
+    )
+
+
 def _pipeline(s: Setting, d: Degrees) -> Pipeline:
     """What the rules of schedules read."""
     group_size = np.where(np.asarray(d.microbatch_group_size) > 0, d.microbatch_group_size, d.pp)
@@ -239,7 +248,7 @@ RULES: tuple[Rule, ...] = (
             else True
         ),
         lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads and {_list(s.kv_heads or s.heads)} for keys",
-        lambda _s, _p: "lower cp, or exchange by p2p or allgather",
+        lambda s, p: f"set cp to {_shared_cp(s, p)}, or cp_comm to another one that the framework has",
     ),
     Rule(
         "experts are shared only where there are experts",

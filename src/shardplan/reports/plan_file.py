@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -231,7 +232,9 @@ def is_plan_file(name: str) -> bool:
 def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
     """The plan file that :func:`plan_file_record` wrote. Raises InputError on a record that is none."""
     _check_schema(record)
-    checked: Any = WRITTEN.read(schema_of_files(), _in_our_words(record), as_json=True)
+    checked: Any = WRITTEN.read(
+        schema_of_files("ignore" if _is_later(record) else "forbid"), _in_our_words(record), as_json=True
+    )
     cluster = cluster_from_record(checked.cluster)
     profile, is_older = profile_in(checked, cluster.accelerator.generation)
     question = Question(
@@ -249,6 +252,15 @@ def plan_file_from_record(record: Mapping[str, Any]) -> PlanFile:
         search=_account(checked),
         has_other_constants=is_older,
     )
+
+
+def _is_later(record: Mapping[str, Any]) -> bool:
+    """Whether a later version wrote it, which may have added keys."""
+    return _numbers(str(record.get("shardplan_version", ""))) > _numbers(VERSION)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,9}", version)]
 
 
 def inputs_record(*, model: ModelConfig | None, cluster: Cluster | None, profile: Profile | None) -> Record:
@@ -283,8 +295,9 @@ def _in_our_words(record: Mapping[str, Any]) -> Record:
 
 def _software_in_our_words(software: Mapping[str, Any]) -> Record:
     """The same, where flat parameters had a switch of their own too, as in earlier files."""
+    left = {key: value for key, value in software.items() if key != "flat_gradients"}
     is_flat = software.get("flat_gradients") is True
-    return in_our_words(Software, {**software, "sharded_accumulation": "flat"} if is_flat else software)
+    return in_our_words(Software, left | ({"sharded_accumulation": "flat"} if is_flat else {}))
 
 
 def _plan_in_our_words(answer: object) -> object:

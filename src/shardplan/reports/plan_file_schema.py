@@ -1,4 +1,4 @@
-"""What is in a plan file: the type of every value, and its constants. Keys of a later version are ignored.
+"""What is in a plan file: the type of every value, and its constants. Unknown keys of later versions are ignored.
 
 The constants are those of the accelerator's generation, or others that were given, with the errors of their runs.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from shardplan.base.errors import shown
 from shardplan.base.records import Record, keys, plain, schema_fields
@@ -24,14 +24,22 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
+ADDED: Final = ("truth", "stages", "layout", "alive_at_peak", "observed", "page")
+"""Parts of an answer that are written into its plan file, and not read."""
+Extra = Literal["ignore", "forbid"]
+"""What of keys that are not known."""
+
+
 @cache
-def schema_of_files() -> type[BaseModel]:
+def schema_of_files(extra: Extra = "ignore") -> type[BaseModel]:
     """Pydantic model of a file, made on first use: importing pydantic is slow."""
     from pydantic import Field
 
     # A plan with what it takes
-    near: Any = _made("NearRun", **schema_fields(NearRun))
-    robustness = _made("RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...))
+    near: Any = _made(extra, "NearRun", **schema_fields(NearRun))
+    robustness = _made(
+        extra, "RobustnessRecord", lost_time_s=(dict[str, float], ...), pessimistic_step_time_s=(float, ...)
+    )
     others: dict[str, Any] = {
         "is_tie": (bool | None, None),
         "robustness": (robustness | None, None),
@@ -41,24 +49,30 @@ def schema_of_files() -> type[BaseModel]:
         "framework_unsaid": (tuple[str, ...] | None, None),
         "evidence": (tuple[near, ...], ()),
     }
-    estimate = _made("Estimate", **schema_fields(Estimate, **others))
+    estimate = _made(extra, "Estimate", **schema_fields(Estimate, **others))
     return _made(
-        "File", schema_=(str, Field(alias="schema")), **_question(), **_answers(estimate), **_search(), **_rest()
+        extra,
+        "File",
+        schema_=(str, Field(alias="schema")),
+        **_question(),
+        **_answers(extra, estimate),
+        **_search(extra),
+        **_rest(extra),
     )
 
 
 @cache
 def schema_of_constants() -> type[BaseModel]:
     """Pydantic model of what a file says of its constants."""
-    made: type[BaseModel] = _made("Constants", **_rest())
+    made: type[BaseModel] = _made("ignore", "Constants", **_rest("ignore"))
     return made
 
 
-def _made(name: str, **fields: Any) -> Any:
+def _made(extra: Extra, name: str, **fields: Any) -> Any:
     """A model of these fields, each with its type and default; ``...``: it must be there."""
     from pydantic import ConfigDict, create_model
 
-    return create_model(name, __config__=ConfigDict(extra="ignore", strict=True, allow_inf_nan=False), **fields)
+    return create_model(name, __config__=ConfigDict(extra=extra, strict=True, allow_inf_nan=False), **fields)
 
 
 def _question() -> dict[str, Any]:
@@ -73,11 +87,14 @@ def _question() -> dict[str, Any]:
     }
 
 
-def _answers(estimate: Any) -> dict[str, Any]:
+def _answers(extra: Extra, estimate: Any) -> dict[str, Any]:
     """Plans, the one to take, and changes that would help."""
-    recommended = _made("RecommendedRecord", place=(int | None, ...), reason=(str, ...), plan=(estimate, ...))
-    suggestion: Any = _made("SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...))
+    recommended = _made(extra, "RecommendedRecord", place=(int | None, ...), reason=(str, ...), plan=(estimate, ...))
+    suggestion: Any = _made(
+        extra, "SuggestionRecord", change=(str, ...), num_accelerators=(int, ...), plan=(estimate, ...)
+    )
     offer: Any = _made(
+        extra,
         "OfferRecord",
         num_accelerators=(int, ...),
         global_batch_size=(int, ...),
@@ -94,12 +111,12 @@ def _answers(estimate: Any) -> dict[str, Any]:
     }
 
 
-def _search() -> dict[str, Any]:
+def _search(extra: Extra) -> dict[str, Any]:
     """How the plans were found."""
     scalar = bool | int | float | str | tuple[int, ...] | None
-    fewer = _made("FewerRecord", **schema_fields(FewerCounts))
-    without: Any = _made("WithoutLibrariesRecord", **schema_fields(WithoutLibraries))
-    simulated = _made("SimulatedRecord", num_plans=(int, ...), most=(int, ...))
+    fewer = _made(extra, "FewerRecord", **schema_fields(FewerCounts))
+    without: Any = _made(extra, "WithoutLibrariesRecord", **schema_fields(WithoutLibraries))
+    simulated = _made(extra, "SimulatedRecord", num_plans=(int, ...), most=(int, ...))
     return {
         "num_plans_evaluated": (int | None, None),
         "num_plans_feasible": (int, 0),
@@ -116,10 +133,14 @@ def _search() -> dict[str, Any]:
     }
 
 
-def _rest() -> dict[str, Any]:
-    origin = _made("ProfileOrigin", generation=(ProfileGeneration, ...), left_out_errors=(list[dict[str, str]], ...))
+def _rest(extra: Extra) -> dict[str, Any]:
+    """Constants, and what answers add that no reader needs."""
+    origin = _made(
+        extra, "ProfileOrigin", generation=(ProfileGeneration, ...), left_out_errors=(list[dict[str, str]], ...)
+    )
     return {
         "explanation": (dict[str, Any] | None, None),
+        **dict.fromkeys(ADDED, (Any, None)),
         "profile": (dict[str, str | float | dict[str, float]] | None, None),
         "profile_origin": (origin | None, None),
     }

@@ -279,3 +279,11 @@ def test_arguments_of_argparse_in_a_folder_above_are_the_defaults(tmp_path: Path
     assert values(found, "sequence_length", "recompute") == (4096, "none")
     (tmp_path / "app" / "sft.py").unlink()
     assert "sequence_length" in read(tmp_path / "app" / "scripts", "run.sh", TRAINER.format(file="z.json")).missing
+
+
+def test_a_trainer_that_turns_deepspeed_on_is_priced_by_its_record(tmp_path: Path) -> None:
+    (tmp_path / "ds_z3_config.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}')
+    text = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\ntemplate: qwen3\ncutoff_len: 2048\n"
+    with_file = read(tmp_path, "a.yaml", f"{text}deepspeed: ds_z3_config.json\n")
+    assert (with_file.framework, with_file.priced_by) == ("llama-factory", "deepspeed")
+    assert read(tmp_path, "b.yaml", text).priced_by is None

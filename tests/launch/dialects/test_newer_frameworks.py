@@ -150,6 +150,9 @@ def test_prime_rl(tmp_path: Path) -> None:
     assert values(one, "num_accelerators", "ep") == (8, 8)
     dense = read(tmp_path, "c.toml", PRIME_RL.replace("Qwen3-30B-A3B", "Qwen3-8B").replace("optim_cpu", "x_cpu"))
     assert values(dense, "ep", "offload") == (1, "optimizer")
+    adapters = PRIME_RL + "[model.lora]\nrank = 16\n"
+    assert values(read(tmp_path, "d.toml", adapters), "software.expert_scores") == ("eager",)
+    assert "software.expert_scores" not in found.facts  # without adapters the graph compiles
 
 
 def test_automodel(tmp_path: Path) -> None:

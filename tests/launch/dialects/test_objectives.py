@@ -38,6 +38,7 @@ bf16: true
         ("a.sh", SWIFT.replace("sft", "rlhf") + "--rlhf_type grpo", "are generated"),
         ("a.sh", SWIFT + "--task_type embedding", "a head of its own"),
         ("a.sh", TRAINER.replace("train.py", "scripts/dpo.py"), "pairs of answers"),
+        ("a.sh", TRAINER + " loss=simpo", "pairs of answers"),
         ("a.sh", TRAINER.replace("train.py", "run_rlhf.py"), "are generated"),
     ],
 )

@@ -97,7 +97,8 @@ def _stack(reading: Reading) -> Stack | None:
         return load_stack(DATA / "launch" / "accelerate.yaml")
     if reading.framework in FORKS and reading.value("train") == "lora":
         return None
-    name = OLDER.get((reading.framework, reading.version), Dialect(name=reading.framework).record.get("priced_by"))
+    own = Dialect(name=reading.framework).record.get("priced_by")
+    name = OLDER.get((reading.framework, reading.version), own or reading.priced_by)
     return None if name is None else load_stack(name)
 
 

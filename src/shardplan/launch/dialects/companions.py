@@ -61,6 +61,7 @@ def _join(facts: Facts, other: Facts) -> None:
             facts.replace(key, fact)
             if key in other.options:
                 facts.options[key] = other.options[key]
+    facts.priced_by = facts.priced_by or other.priced_by
     for text in other.not_understood:
         facts.doubt(text)
     facts.names |= other.names

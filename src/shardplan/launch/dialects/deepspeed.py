@@ -234,6 +234,7 @@ def file_facts(facts: Facts, config: Settings) -> None:
 
 def deepspeed_facts(facts: Facts, config: Settings) -> None:
     """A configuration of DeepSpeed; ``facts`` may know world, degrees and the trainer's options already."""
+    facts.priced_by = NAME
     _batch(facts, config)
     state(facts, "sharding", config.first("zero_optimization.stage"), zero_stage)
     tuned = config.first("autotuning.enabled")

@@ -36,6 +36,15 @@ def is_beside(program: str) -> bool:
     return BESIDES.search(name) is not None or not EVALUATES.isdisjoint(folders)
 
 
+def last_name(program: str) -> str:
+    """What a program is called in its folder or package: ``train.sample`` samples.
+
+    >>> last_name("tools/train_eval.py"), last_name("train.sample")
+    ('train_eval', 'sample')
+    """
+    return re.split(r"[/.]", program.lower().removesuffix(".py"))[-1]
+
+
 LAUNCHERS: Final = {
     "torchrun": "torchrun",
     "torch.distributed.run": "torchrun",

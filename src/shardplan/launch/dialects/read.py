@@ -39,7 +39,16 @@ from shardplan.launch.dialects.configured import configuration_of, configured_fa
 from shardplan.launch.dialects.edits import NONE
 from shardplan.launch.dialects.frameworks import mlperf, olmo_core
 from shardplan.launch.dialects.frameworks.line_frameworks import dialect_of_line
-from shardplan.launch.dialects.launches import CONFIGURED, LAUNCHERS, TRAINS, Launch, is_beside, launches, open_words
+from shardplan.launch.dialects.launches import (
+    CONFIGURED,
+    LAUNCHERS,
+    TRAINS,
+    Launch,
+    is_beside,
+    last_name,
+    launches,
+    open_words,
+)
 from shardplan.launch.dialects.lines import is_of_fsdp, other_facts, record_facts, setting_of, settings_of_line
 from shardplan.launch.dialects.megatron_core import forks, megatron
 from shardplan.launch.dialects.megatron_core.megatron_options import BARE
@@ -163,7 +172,7 @@ def _chosen(found: Sequence[Launch]) -> Launch | None:
     Programs that convert, prepare or evaluate train only where their name says so too.
     """
     training = [each for each in found if not is_beside(each.program)]
-    training = training or [each for each in found if TRAINS.search(each.program.rpartition("/")[2].lower())]
+    training = training or [each for each in found if TRAINS.search(last_name(each.program))]
     training = [each for each in training if trains(each)] or training
     ranked = [each for each in training if megatron.is_megatron(_options(each)[0]) or each.launchers]
     return next(reversed(ranked or training), None)

@@ -93,6 +93,8 @@ class Reading:
     """Options and keys that the file and those beside it have, as :func:`plain_name` writes them."""
     not_understood: tuple[str, ...] = ()
     """Texts that are not read."""
+    priced_by: str | None = None
+    """The record that holds where the framework has none of its own: of a program that the file turns on."""
     notes: tuple[str, ...] = ()
     """What a reader should know."""
     breaks: tuple[Break, ...] = ()
@@ -137,6 +139,7 @@ class Facts:
         self.missing: dict[str, tuple[str, ...]] = {}
         self.options: dict[str, str] = {}
         self.not_understood: list[str] = []
+        self.priced_by: str | None = None
         self.notes: list[str] = []
         self.breaks: list[Break] = []
         self.names: set[str] = set()
@@ -226,6 +229,7 @@ class Facts:
             options=dict(self.options),
             names=frozenset(self.names),
             not_understood=tuple(self.not_understood),
+            priced_by=self.priced_by,
             notes=tuple(self.notes),
             breaks=tuple(self.breaks),
         )

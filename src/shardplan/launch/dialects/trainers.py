@@ -153,7 +153,9 @@ def copy_facts(facts: Facts, settings: Settings) -> None:
         )
 
 
-NAMES: Final = ("rlhf_type", "rlhf-type", "rl", "stage", "task_type", "task-type", "objective", "reward_model")
+NAMES: Final = (
+    "rlhf_type", "rlhf-type", "rl", "stage", "task_type", "task-type", "objective", "reward_model", "loss",
+)  # fmt: skip
 """Options of trainers that say it; others have other values under these names."""
 PAIRS: Final = frozenset({"dpo", "ipo", "kto", "orpo", "simpo", "cpo", "rm", "reward", "reward_model", "bco", "apo"})
 ROLLOUTS: Final = frozenset(

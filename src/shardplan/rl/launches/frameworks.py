@@ -21,7 +21,7 @@ def _verl(own: Rules) -> None:
     own.rl["old_pass"] = not own.on("bypass_old")
     mini, prompts = own.number("mini_prompts"), own.number("prompts")
     if "n_agent" in own.said("samples"):  # the worker counts answers then: verl/workers/fsdp_workers.py of such forks
-        steps = max(prompts * own.number("samples") // mini, 1) if mini else 1
+        steps = math.ceil(prompts * own.number("samples") / mini) if mini else 1  # the last may be smaller
         priced = next((n for n in range(min(steps, prompts), 0, -1) if prompts % n == 0), 1)
         if priced != steps:
             own.notes.append(f"{steps:,} optimizer steps are priced as {priced:,}, which share the prompts evenly")
@@ -33,11 +33,10 @@ def _verl(own: Rules) -> None:
         own.notes.append(f"{own.said('mini_prompts')}: one optimizer step of all answers, which newer versions refuse")
         facts.replace("mini_prompts", Fact(value=prompts, origin="derived", why=f"no more than {own.said('prompts')}"))
     elif mini > prompts > 0:
-        raise own.refuse(
-            f"{own.said('prompts')}; {own.said('mini_prompts')}",
-            "a mini-batch is at most the batch of prompts",
-            f"set it to a divisor of {prompts:,}",
+        facts.miss(
+            "updates", (f"{own.said('mini_prompts')}, of {prompts:,} prompts: forks count answers (--given updates=N)",)
         )
+        facts.facts.pop("mini_prompts", None)
     if own.on("dynamic"):
         tokens = own.number("tokens_per_accelerator") * (own.number("cp") or 1)
         facts.derive("pack_tokens", tokens, "ppo_max_token_len_per_gpu x context-parallel ranks")
@@ -84,6 +83,7 @@ def _easyr1(own: Rules) -> None:
     if own.facts.value("moments") == "adamw_bf16":
         own.facts.doubt(f"{own.said('moments')}: weights and moments in bf16 are priced as fp32")
     _verl(own)
+    own.take_reference(wanted=own.on("kl_reward"))  # without disable_kl, whatever use_kl_loss says
 
 
 def _engine(own: Rules) -> None:
@@ -197,6 +197,8 @@ def _openrlhf(own: Rules) -> None:
     own.take_algorithm()
     own.rl["algorithm"] = {"reinforce": "reinforce++"}.get(str(facts.value("advantage")), own.rl["algorithm"])
     own.take_reference(wanted=facts.value("kl") != 0)
+    if own.on("with_reference") and not own.rl["reference"]:
+        own.notes.append(f"{own.said('kl')}: no pass of a reference is priced, which forks of old versions have")
     own.rl["engine"] = "vllm"
     facts.derive("filled_together", own.number("micro_answers"), "answers of a micro-batch")
     facts.derive("sharding", facts.value("zero"), "zero_stage")

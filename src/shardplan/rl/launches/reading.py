@@ -29,7 +29,7 @@ BY_KEYS: Final = ("verl", "easyr1", "nemo-rl", "skyrl")
 """Those whose lines have ``key=value``; those of the others have options."""
 DECIDES: Final = re.compile(
     r"parallel|offload|micro_batch|batch_size|packing|dynamic|num_gpus|nnodes|num_nodes|_epochs$|speculative|lora|fp8|quant"
-    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n(?:_(?!gpus|val$)\w+)?$|vote|recurrent|_adv_estimator$"
+    r"|(?:down|sub|over)_?sampl|accuracy_(?:filter|lower|upper)|[._]n(?:_(?!gpus|val$)\w+)?$|vote|recurrent|_adv_estimator$|ptx|pretrain_data$"
 )
 """In a key that may change what a step takes."""
 NO_MATTER: Final = re.compile(

@@ -242,6 +242,8 @@ class Rules:
         if self.on("filtered") or (self.launch.name == "slime" and self.facts.value("filtered")):
             name = "dapo" if name == "grpo" else name
             self.notes.append("answers that are dropped and generated again are not counted")
+            if self.number("generated") > self.number("prompts") > 0:
+                self.price_as("generated", self.number("prompts"), "prompts are generated to be dropped")
         self.rl["algorithm"] = name
         if name == "ppo":
             self._take_critic()

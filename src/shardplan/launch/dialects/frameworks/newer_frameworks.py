@@ -78,13 +78,16 @@ def _prime_host(facts: Facts, config: Settings) -> None:
 
 
 def _prime_experts(facts: Facts, config: Settings) -> None:
-    """``auto`` is up to 8 of a group of shards for models with experts."""
+    """``auto`` is up to 8 of a group of shards for models with experts, whose adapters break the compiled graph."""
     setting, model = config.first("model.ep"), named_model(facts.value("model") or "qwen3-0.6b")
+    has_experts = model is not None and any(hasattr(layer.mlp, "num_experts") for layer in model.layers)
+    if has_experts and facts.value("train") == "lora" and facts.value("lora_targets") == "all":
+        facts.derive("software.expert_scores", "eager", "adapters on experts")
     if setting is not None and setting.value != "auto":
         state(facts, "ep", setting, degree)
     elif model is None:
         facts.miss("ep", ("model.ep = auto: 1, or up to 8 where the model has experts",))
-    elif all(not hasattr(layer.mlp, "num_experts") for layer in model.layers):
+    elif not has_experts:
         facts.derive("ep", 1, "auto, of a model without experts")
     else:
         group = facts.number("sharding_degree") or facts.number("num_accelerators")

@@ -219,9 +219,10 @@ def trainer_line(ask: Ask, script: Script, launch: Launch) -> Facts:
     evaluates = options.first("do_eval", "do_predict")
     if evaluates is not None and switch(evaluates.value) and "do_train" not in options:
         facts.note(f"{evaluates.place} without --do_train: programs that read them train nothing")
-    objective_facts(facts, options, launch.program)
+    pairs = Settings.of_options(launch.pairs())
+    objective_facts(facts, options.over(pairs), launch.program)
     if not by_deepspeed:
         copy_facts(facts, options)
     unsaid(facts, options, sign="--")
-    unsaid(facts, Settings.of_options(launch.pairs()))
+    unsaid(facts, pairs)
     return facts
