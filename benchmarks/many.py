@@ -1,7 +1,7 @@
 """Processor time of a question to ``search_many``, of 1,000 that differ in number of accelerators and in bandwidth.
 
 The more bandwidths there are for each number, the more a question shares with others. Searches of some of the same
-questions are made by turns with that, and compared: the fastest plan and the plan to take are the same.
+questions are made by turns with that, and compared: the fastest plan and the recommended plan are the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Processor time of a search that leaves out plans by a bound (``--prune``), and of one that counts all that fit.
 
-Both are run by turns, and their answers are compared: the listed plans, ties and the plan to take are the same.
+Both are run by turns, and their answers are compared: the listed plans, ties and the recommended plan are the same.
 """
 
 from __future__ import annotations

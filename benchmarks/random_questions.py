@@ -1,4 +1,4 @@
-"""Random questions, odd counts among them: does every answer run, is it the plan to take, do more accelerators help?
+"""Random questions, odd counts among them: does every answer run, is it the best to take, do more accelerators help?
 
 python benchmarks/random_questions.py [--questions 200] [--seed 0] [--json FILE]
 
@@ -6,7 +6,7 @@ The record is benchmarks/records/random_questions.json where no other file is na
 
 Each question is a built-in model on a built-in cluster with a count from 8 to 100,000 and its default job, asked twice:
 with that count and, the job unchanged, with up to a fifth more. An answer is the best of the search and what it offers.
-Of the plan to take it is asked whether a listed one is both faster and smaller, whether it may not fit where a listed
+Of the recommended plan it is asked if a listed one is both faster and smaller, whether it may not fit where a listed
 one that takes little longer is safe, and whether anything shows that its framework runs it.
 """
 
@@ -91,13 +91,13 @@ class Asked:
     band: float | None = None
     """90th over 10th percentile of the step time."""
     is_dominated: bool = False
-    """Whether a listed plan is both faster and smaller than the plan to take."""
+    """Whether a listed plan is both faster and smaller than the recommended plan."""
     is_dominated_by_tested: bool = False
     """Whether such a plan is of a kind that something shows to run, where that one is too, or neither is."""
     gives_up_room: bool = False
-    """Whether the plan to take may not fit though a listed plan that takes little longer fits for sure."""
+    """Whether the recommended plan may not fit though a listed plan that takes little longer fits for sure."""
     is_untested: bool = False
-    """Whether nothing shows that the framework runs the plan to take."""
+    """Whether nothing shows that the framework runs the recommended plan."""
     software: tuple[str, ...] = ()
     """What is not plain in the answer's software."""
     cause: str | None = None
@@ -167,7 +167,7 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
 
 
 def _choice(result: SearchResult) -> dict[str, Any]:
-    """What is wrong with the plan to take beside those that are listed."""
+    """What is wrong with the recommended plan beside those that are listed."""
     taken = result.recommended
     if taken is None:
         return {}
@@ -218,7 +218,7 @@ def _answer(model: str, cluster: str, count: int, job: Job | None = None) -> Sea
 
 
 def _best(result: SearchResult) -> Estimate | None:
-    """The answer with most tokens per second: the plan to take, what is offered, or what would fit; None: nothing."""
+    """The answer with most tokens per second: the recommended plan, an offer, or what would fit; None: nothing."""
     length = result.question.job.sequence_length
     taken = result.estimates[:1] if result.recommended is None else (result.recommended,)
     found = [*taken, *(each.estimate for each in result.offers)]

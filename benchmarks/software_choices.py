@@ -2,10 +2,10 @@
 
     python benchmarks/software_choices.py [--json FILE]    some minutes
 
-Of 14 mixtures of experts and 12 dense models: the fastest plan and the plan to take. Of each of the two every value of
+Of 14 mixtures of experts and 12 dense models: the fastest and the recommended plan. Of each of the two every value of
 every choice that its framework offers (overlap of tensor and expert parallelism, dispatcher, graphs, loss) is tried
 alone, and in every combination, as ``estimate`` prices them. What the framework refuses, what does not fit and what
-makes no difference is no alternative. The plan to take may leave a faster one for a reason (``docs/search.md``): an
+makes no difference is no alternative. The recommended plan may leave a faster one for a reason (``docs/search.md``): an
 alternative to it counts where it is tested and has headroom, if the plan has.
 """
 
@@ -119,7 +119,7 @@ def alternatives(plan: Plan, choices: dict[str, tuple[Any, ...]]) -> Iterator[Pl
 
 
 def tried(question: Question, stack: Stack, now: Estimate, *, as_safe: bool) -> Tried:
-    """A plan under all software. ``as_safe``: alternatives are tested and have headroom, as the plan to take has."""
+    """A plan under all software. ``as_safe``: alternatives are tested and have headroom, as that plan has."""
     plan = running(question, now.plan, stack)
     choices = choices_of(stack, question, plan)
     every = [*dict.fromkeys(alternatives(plan, choices))]

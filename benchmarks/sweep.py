@@ -84,7 +84,7 @@ def _slice(sizes: tuple[int, ...]) -> SweepGrid:
 
 
 def _looped(grid: SweepGrid, number: int) -> Record:
-    """A loop over the search, which answers its fastest plan in full, its ties and the plan to take."""
+    """A loop over the search, which answers its fastest plan in full, its ties and the recommended plan."""
     numbers = np.random.default_rng(0).permutation(grid.num_questions)[:number]
     asked_questions = [question_at(grid.point(int(each))) for each in numbers]
     started, started_cpu = time.perf_counter(), time.process_time()

@@ -3,7 +3,7 @@
     python benchmarks/versions.py [--before COMMIT] [--runs 3] [--json FILE]    some minutes
 
 Each version answers all questions in a process of its own, the earlier one from a worktree that git makes. A search
-uses all accelerators that are given; the fastest plan and the plan to take are read. A time is the processor time of
+uses all accelerators that are given; the fastest and the recommended plan are read. A time is the processor time of
 the least of five searches, after one that is not counted; of several rounds, the least. [s]
 """
 

@@ -1,7 +1,7 @@
 """shardplan: plans the distributed training of large transformer models.
 
     answer = search("llama-3.1-70b", "dgx-h100", 512, global_batch_size=512)
-    answer.recommended                                     # the plan to take
+    answer.recommended                                     # the recommended plan
     answer.fastest.step_time                               # of the fastest plan, in seconds
     estimate("llama-3.1-70b", "dgx-h100", 512, {"tp": 4, "pp": 4}, global_batch_size=512)
     answer.save("plans.json"); load("plans.json")

@@ -265,7 +265,7 @@ def test_a_file_starts_from_the_recommended_plan(tmp_path: Path) -> None:
 
 
 def test_a_pruned_search_has_the_same_answer_and_says_what_it_left_out() -> None:
-    """The ten best plans, the plan to take and the alternatives; counts are of what was priced."""
+    """The ten best plans, the recommended plan and the alternatives; counts are of what was priced."""
     whole, pruned = answer("plan", *SMALL), answer("plan", *SMALL, "--prune")
     same = {"plans", "recommended", "explanation", "rejected", "space", "tie_factor", "num_plans_tied"}
     assert {name: pruned[name] for name in same} == {name: whole[name] for name in same}

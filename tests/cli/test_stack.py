@@ -180,7 +180,7 @@ def _with_software(record: dict[str, Any], plan: dict[str, Any]) -> dict[str, An
 
 
 def _flags_of(text: str) -> list[str]:
-    """The question and the plan to take as flags of ``shardplan estimate``."""
+    """The question and the recommended plan as flags of ``shardplan estimate``."""
     line = next(line for line in text.splitlines() if "shardplan estimate " in line)
     return shlex.split(line)[2:]
 

@@ -39,7 +39,7 @@ from shardplan.planner.stopping import Deadline, SearchStopped
 
 
 def _alone(asked: Question, limit: dict[str, list[Any]]) -> tuple[object, object, int]:
-    """Of a search of its own: the fastest plan, the plan to take and how many there are."""
+    """Of a search of its own: the fastest plan, the recommended plan and how many there are."""
     found = search_question(asked, top=1, limit=limit, suggestions=False, use_all=True)
     return (found.estimates[0] if found.estimates else None), found.recommended, found.num_plans_evaluated
 

@@ -129,7 +129,7 @@ def wishes(draw: st.DrawFn) -> list[Mapping[str, Any]]:
 def test_the_answer_is_that_of_a_search_of_every_plan(
     asked: Question, limit: dict[str, list[Any]], top: int, wanted: list[Mapping[str, Any]]
 ) -> None:
-    """Listed plans, ties, the plan to take, and the best plans with given values, before and after another.
+    """Listed plans, ties, the recommended plan, and the best plans with given values, before and after another.
 
     Where plans are counted, too, with the memory of all but the step times of few: then counts are the same as well.
     """

@@ -1,4 +1,4 @@
-"""The plan to take, and the forms of plans that something shows to run."""
+"""The recommended plan, and the forms of plans that something shows to run."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ DECISIONS: Final = {
 }
 """What is asked of each, so that few searches are needed."""
 SAID: Final = re.compile(f"({NUMBER}) before,|; ({NUMBER}) a step|the recommended plan has ({NUMBER})")
-"""The step of the plan to take in sentences of decisions, and in that of an export."""
+"""The step of the recommended plan in sentences of decisions, and in that of an export."""
 
 WHOLE: Final = ("plan", "estimate", "simulate", "/answer", "/step/answer", "/audit/answer")
 """Answers about one plan alone."""
@@ -99,7 +99,7 @@ def figures(text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module", params=enumerate(QUESTIONS), ids=[f"{n}-{each[0]}" for n, each in enumerate(QUESTIONS)])
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Everything that is said of the plan to take: by name of the command or the page."""
+    """Everything that is said of the recommended plan: by name of the command or the page."""
     place, (model, cluster, gpus, limits) = request.param
     locks = {**FEW, **limits}
     limit = [part for name, value in locks.items() for part in ("--limit", f"{name}={value}")]

@@ -277,7 +277,7 @@ def next_steps(
     asked: str,
     is_search: bool,
 ) -> Part:
-    """What to type next: ``estimates`` are the plan to take and, of a search, the fastest where it is another.
+    """What to type next: ``estimates`` are the recommended plan and, of a search, the fastest where it is another.
 
     ``asked``: the question as words of a command; empty where they do not say it. Only what works as it stands is
     offered: a plan file where it is written. In three lines, or all there is where reasons were asked for.

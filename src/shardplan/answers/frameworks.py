@@ -1,4 +1,4 @@
-"""The plan to take of each framework side by side, and what the others make of the first plan."""
+"""The recommended plan of each framework side by side, and what the others make of the first plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardplan.reports.recommendation import reason, recommendation
 from shardplan.reports.texts.answer import percent
 
 best: Final[EstimateOf] = attrgetter("best")
-"""The plan to take of a framework."""
+"""The recommended plan of a framework."""
 
 
 def columns(answers: Sequence[FrameworkAnswer]) -> list[Column]:

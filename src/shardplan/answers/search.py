@@ -1,4 +1,4 @@
-"""The answer of ``plan``: the plan to take, the best plans, reasons and alternatives; or what would fit."""
+"""The answer of ``plan``: the recommended plan, the best plans, reasons and alternatives; or what would fit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def search_document(
 
 
 def _verdict(result: SearchResult, found: Recommendation, truth: TruthLine, detail: AnswerDetail) -> list[Block]:
-    """The plan to take, and what is to be known of it."""
+    """The recommended plan, and what is to be known of it."""
     blocks = verdict(result.question, found.estimate, is_whole=detail.explains, truth=truth)
     if idle := idle_text(result):
         blocks.append(Line(idle, "Idle", "strong"))
@@ -124,7 +124,7 @@ def _verdict(result: SearchResult, found: Recommendation, truth: TruthLine, deta
 def _plan_parts(
     result: SearchResult, found: Recommendation, truth: TruthLine, detail: AnswerDetail, listed: int | None
 ) -> list[Part]:
-    """Memory and time of the plan to take, and the best plans."""
+    """Memory and time of the recommended plan, and the best plans."""
     most = ALL_TERMS if detail.explains else MOST_TERMS
     memory = memory_part(found.estimate, is_whole=detail.explains)
     stages = stages_parts(truth) if detail.explains else []

@@ -25,11 +25,11 @@ class Suggestion:
     num_accelerators: int
     """World size under the change."""
     taken: Sequence[Estimate]
-    """The plan to take then: one answer, which may be made when it is read."""
+    """The recommended plan then: one answer, which may be made when it is read."""
 
     @property
     def estimate(self) -> Estimate:
-        """The plan to take then."""
+        """The recommended plan then."""
         return self.taken[0]
 
 
@@ -66,7 +66,7 @@ class WithoutLibraries:
     missing: tuple[str, ...]
     """Names of the libraries, as ``--without`` takes them."""
     step_time: float | None = field(metadata=in_files("step_time_s"))
-    """Of the plan to take then; None where nothing fits. [s]"""
+    """Of the recommended plan then; None where nothing fits. [s]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class SearchResult:
     """Where nothing fits: the valid plan that needs least memory, one answer, which may be made when it is read. Plans
     with states or activations in host memory are among them, unless one of these fits, which is then suggested."""
     without_libraries: Callable[[], tuple[WithoutLibraries, ...]] = field(default=tuple, repr=False, compare=False)
-    """Without the libraries that the plan to take needs, then without those that the next one needs as well."""
+    """Without the libraries that the recommended plan needs, then without those that the next one needs as well."""
     best_where: Callable[..., Estimate | None] = field(default=lambda **_fields: None, repr=False, compare=False)
     """The best feasible plan with the given field values, such as ``best_where(tp=8, pp=4, recompute="none")``; fields:
     tp, cp, pp, ep, etp, micro_batch_size, recompute, recompute_num_layers, sharding."""
@@ -121,7 +121,7 @@ class SearchResult:
 
     @property
     def recommended(self) -> Estimate | None:
-        """The plan to take (``planner.robustness``); None where nothing fits."""
+        """The recommended plan (``planner.robustness``); None where nothing fits."""
         return None if self.ties is None else self.ties.recommended
 
     @property

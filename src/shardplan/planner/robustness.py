@@ -96,7 +96,7 @@ class Ties:
 
     @property
     def recommended(self) -> Estimate:
-        """The plan to take."""
+        """The recommended plan."""
         return self.taken[0]
 
     def time_of(self, estimate: Estimate) -> float:

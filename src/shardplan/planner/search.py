@@ -162,7 +162,7 @@ def _has_few_sequences(survey: Survey) -> bool:
 
 
 def _without_libraries(result: SearchResult, scope: Scope) -> tuple[WithoutLibraries, ...]:
-    """What becomes of the plan to take without the libraries that it needs, one after the other."""
+    """What becomes of the recommended plan without the libraries that it needs, one after the other."""
     found: list[WithoutLibraries] = []
     missing, taken = scope.missing_libraries, result.recommended
     question = result.question

@@ -1,4 +1,4 @@
-"""What limits the plan to take, and what each obvious change of it costs or saves, in seconds and bytes."""
+"""What limits the recommended plan, and what each obvious change of it costs or saves, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Difference:
 
     estimate: Estimate
     time_lost: float
-    """Step time beyond that of the plan to take; negative where it would be faster. [s]"""
+    """Step time beyond that of the recommended plan; negative where it would be faster. [s]"""
     memory_added: float
-    """Peak memory beyond that of the plan to take. [bytes]"""
+    """Peak memory beyond that of the recommended plan. [bytes]"""
     missing_bytes: float
     """What it needs beyond the usable memory; zero where it fits."""
     main_term: str | None
@@ -69,7 +69,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """One obvious change of the plan to take: alone, and with all other fields free to follow."""
+    """One obvious change of the recommended plan: alone, and with all other fields free to follow."""
 
     name: str
     """The change as text, such as ``tp 8 -> 4``."""
@@ -100,7 +100,7 @@ class Explanation:
     """What limits a plan, and its alternatives."""
 
     best: Estimate
-    """The plan to take: the recommended one."""
+    """The recommended plan: the recommended one."""
     compute: Share
     """Matrix products and attention."""
     losses: tuple[Share, ...]

@@ -90,7 +90,7 @@ def num_that_fit(result: SearchResult) -> str:
 
 
 def against_text(more: float, taken: float) -> str:
-    """The time by which a step is longer than that of the plan to take, which takes ``taken``. [s]"""
+    """The time by which a step is longer than that of the recommended plan, which takes ``taken``. [s]"""
     return signed_time(more) if abs(more) > SAME_TIME * taken else "same"
 
 

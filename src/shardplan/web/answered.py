@@ -34,7 +34,7 @@ LISTED: Final = 24
 
 
 class NothingFitsError(InputError):
-    """A view is about the plan to take, and no plan fits: Plan shows what would."""
+    """A view is about the recommended plan, and no plan fits: Plan shows what would."""
 
     def __init__(self) -> None:
         """The same words in every view."""
@@ -57,7 +57,7 @@ class PageAnswer:
 
     @cached_property
     def best(self) -> Estimate | None:
-        """The plan to take; None where nothing fits."""
+        """The recommended plan; None where nothing fits."""
         return self.result.recommended
 
     def shown(self, code: str) -> Estimate:

@@ -302,7 +302,7 @@ MOST_CHANGES: Final = 3
 
 
 def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
-    """The plan to take, or the one that is looked at, where the cluster or the job changes."""
+    """The recommended plan, or the one that is looked at, where the cluster or the job changes."""
     changes, put = _changes(values), question.put_search(stop)
     anew = searches(question, put, stop)
     before = anew.answer(put.question)

@@ -21,7 +21,7 @@ Open = Callable[..., Page]
 PATIENCE = 60_000
 """Time that a page may take on a busy machine. [ms]"""
 BIG = "#answer .big"
-"""The step time of the plan to take."""
+"""The step time of the recommended plan."""
 expect.set_options(timeout=PATIENCE)
 
 

@@ -97,12 +97,12 @@ def pareto_document(front: ParetoFront, given: Sequence[str] = (), *, listed: in
 
 
 def is_taken(front: ParetoFront, point: ParetoPoint) -> bool:
-    """Whether it is the plan to take."""
+    """Whether it is the recommended plan."""
     return front.recommended is not None and point.estimate.plan == front.recommended.plan
 
 
 def chosen(front: ParetoFront, listed: int) -> list[ParetoPoint]:
-    """The fastest, the plan to take, the one with most headroom, and others at even steps of headroom."""
+    """The fastest, the recommended plan, the one with most headroom, and others at even steps of headroom."""
     points = front.points
     roomy = sorted(points, key=lambda each: each.headroom_bytes)
     low, high = roomy[0].headroom_bytes, roomy[-1].headroom_bytes

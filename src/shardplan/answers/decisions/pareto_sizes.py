@@ -42,7 +42,7 @@ MILLION: Final = 1e6
 
 
 estimate: Final[EstimateOf] = attrgetter("answered.estimate")
-"""The plan to take at a size."""
+"""The recommended plan at a size."""
 
 
 def duration(name: str) -> Callable[[PricedSize], float | None]:

@@ -25,7 +25,7 @@ from shardplan.decide.scale import ScalePoint, Scaling
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series
 
 estimate: Final[EstimateOf] = attrgetter("answered.estimate")
-"""The plan to take at a size."""
+"""The recommended plan at a size."""
 SIZES: Final = Axis(title="accelerators", scale="log2")
 SIZE: Final = Column("num_accelerators", "size", lambda point: point.num_accelerators, "{:,}".format)
 COLUMNS: Final = (

@@ -109,7 +109,7 @@ def sensitivity_document(found: Sensitivity, given: Sequence[str] = ()) -> Answe
 
 
 def _other(taken: Estimate | None, fastest: Estimate) -> str:
-    """The step time of the plan to take, where that is another."""
+    """The step time of the recommended plan, where that is another."""
     if taken is None or taken.plan == fastest.plan:
         return ""
     return f"; the recommended plan has {format_time(taken.step_time)}"

@@ -38,7 +38,7 @@ NAMES: Final = Axis(title="", scale="names")
 
 
 estimate: Final[EstimateOf] = attrgetter("answered.estimate")
-"""The plan to take after a change."""
+"""The recommended plan after a change."""
 
 
 def columns(found: WhatIf) -> list[Column]:

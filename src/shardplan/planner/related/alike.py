@@ -93,7 +93,7 @@ def best_of_alike(
 ) -> list[AlikeAnswer]:
     """The fastest plan of each of ``questions``, which differ in memory and rates of accelerator and network alone.
 
-    ``to_take``: whether the plan to take is found too; ``tested``: as for ``recommended_of``. Each answer is that of a
+    ``to_take``: if the recommended plan is found too; ``tested``: as for ``recommended_of``. Each answer is that of a
     search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where the scope says so.
     """
     space = scope.space(questions[0])
@@ -131,7 +131,7 @@ def plan_to_take(question: Question, scope: Scope, every: Sequence[Tables]) -> A
 
 
 Found = tuple[FoundPlan | None, FoundPlan | None]
-"""The fastest plan, and the plan to take."""
+"""The fastest plan, and the recommended plan."""
 
 
 class _Search:
@@ -140,7 +140,7 @@ class _Search:
     def __init__(
         self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool, tested: Tested | None
     ) -> None:
-        """``every``: families, not priced yet or in part; ``to_take``: whether the plan to take will be asked for."""
+        """``every``: families, not priced yet or in part; ``to_take``: if the recommended plan will be asked for."""
         self._asked, self._stop, self._tested = asked, stop, tested
         self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
         self._families = [FamilyPools(asked, number, tables, stop) for number, tables in enumerate(every)]
@@ -207,7 +207,7 @@ class _Search:
         )
 
     def with_plans_to_take(self, space: Space) -> list[Found]:
-        """The fastest plan of every question and the plan to take, of all that may be as robust.
+        """The fastest plan of every question and the recommended plan, of all that may be as robust.
 
         ``space``: the one that the families are of.
         """
@@ -292,7 +292,7 @@ class _Search:
 
 
 def _in_plain_words(space: Space, question: Question, found: FoundPlan | None) -> FoundPlan | None:
-    """A plan to take without software that gains it nothing."""
+    """A recommended plan without software that gains it nothing."""
     if found is None:
         return None
     plan = plainest(space, question, found.plan, Needs(found.step_time, found.peak_memory_bytes))

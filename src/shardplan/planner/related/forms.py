@@ -1,7 +1,7 @@
-"""The plan to take under other software: forms that something shows to run, and the plainest of those that are alike.
+"""The recommended plan under other software: forms that something shows to run, and the plainest of equal ones.
 
 A search looks at no software that is never better than other software (``planner.software``). Where nothing shows that
-a framework runs a plan under the better one, the plan to take may be the same one under the other: a form of it. It
+a framework runs a plan under the better one, the recommended plan may be the same one under the other: a form of it. It
 needs as much memory and takes at least as long, so that wherever a form counts, the plan that it is a form of does too.
 And the plan that is found may capture graphs, or need a library, for less than anybody could measure: each such choice
 goes back to what is usual, as long as the step stays within ``ALIKE_TIME`` and the plan fits as well as before.

@@ -1,4 +1,4 @@
-"""One question asked of several training frameworks: the plan to take of each, and what each cannot do.
+"""One question asked of several training frameworks: the recommended plan of each, and what each cannot do.
 
 Where no framework is named and the usual one has not what is wanted, an answer is for the one that is fastest with it.
 """
@@ -56,7 +56,7 @@ class FrameworkAnswer:
 
     @property
     def best(self) -> Estimate | None:
-        """The plan to take: that which its own search recommends; None where nothing fits."""
+        """The recommended plan: that which its own search recommends; None where nothing fits."""
         return None if self.result is None else self.result.recommended
 
     @property
@@ -103,7 +103,7 @@ def under_fastest(
     exclude: Given | None = None,
     stop: Stop | None = None,
 ) -> PutQuestion:
-    """The question under the framework whose plan to take is the fastest, where one is to be chosen; else as it is.
+    """The question under the framework whose recommended plan is the fastest, where one is to be chosen; else as it is.
 
     Every framework is searched, but for plans that are slower than what was found. Where nothing fits on so many
     accelerators, the frameworks are compared on the fewest times two on which something does; where nothing ever fits,

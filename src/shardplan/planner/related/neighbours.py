@@ -148,7 +148,7 @@ def nearby_offers(
 
 
 def nearest_with_plans(question: Question, scope: Scope, *, has_plans: bool = False) -> tuple[Offer, ...]:
-    """Where no plan is valid or none fits: as ``offers_of``, with the plan to take of each pair.
+    """Where no plan is valid or none fits: as ``offers_of``, with the recommended plan of each pair.
 
     ``has_plans``: whether some are valid, so that pairs without more layouts do not help.
     """
@@ -179,7 +179,7 @@ class Neighbours:
         return replace(self.question, num_accelerators=number, job=replace(self.question.job, global_batch_size=batch))
 
     def to_take(self, offer: Offer) -> Estimate:
-        """The plan to take of a pair, where its fastest is known."""
+        """The recommended plan of a pair, where its fastest is known."""
         asked = self.asked((offer.num_accelerators, offer.global_batch_size))
         taken = plan_to_take(asked, self.scope, self.scope.tables(asked))
         return taken[0] if taken else offer.estimate

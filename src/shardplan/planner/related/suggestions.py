@@ -61,7 +61,7 @@ MOST_TRIALS = 48
 
 
 Trial = Callable[[ChangedQuestion], "Suggestion | None"]
-"""The plan to take under a change, if one fits."""
+"""The recommended plan under a change, if one fits."""
 
 
 def suggest(result: SearchResult, scope: Scope, survey: Survey) -> SearchResult:

@@ -1,4 +1,4 @@
-"""Plan: the plan to take for a model on a cluster, and the plans around it.
+"""Plan: the recommended plan for a model on a cluster, and the plans around it.
 
 This is the first page of a visit, so that what answers is imported once the page is on its way.
 """

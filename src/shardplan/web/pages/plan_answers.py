@@ -1,4 +1,4 @@
-"""Answers of the Plan view: the plan to take, the plans around it, and pinned ones side by side, as columns.
+"""Answers of the Plan view: the recommended plan, the plans around it, and pinned ones side by side, as columns.
 
 A pin is a plan as :func:`~shardplan.web.state.plan_code` writes it, which follows the question, or ``?`` and the query
 of a page, which stays as it is: its ``show`` is the plan.
@@ -137,7 +137,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
 
 
 async def explained(request: Request, question: PageQuestion) -> Explanation | None:
-    """What comes of every obvious change of the plan to take."""
+    """What comes of every obvious change of the recommended plan."""
     found = await asked(request, question)
     return await answer(request, lambda _stop: explain(found.result), key=question.key("explained"))
 
@@ -207,7 +207,7 @@ async def space(request: Request) -> HTMLResponse:
 
 
 async def compare(request: Request) -> HTMLResponse:
-    """The plan to take and pinned plans side by side."""
+    """The recommended plan and pinned plans side by side."""
     question = await question_of(request)
     columns, failed = await _columns(request, question)
     shown = await answer(request, lambda _stop: compared(columns, failed))
@@ -218,7 +218,7 @@ async def compare(request: Request) -> HTMLResponse:
 async def _columns(
     request: Request, question: PageQuestion
 ) -> tuple[list[ComparedSide], list[tuple[str, ShardplanError]]]:
-    """The plan to take and what is pinned; pins that cannot be priced, with the reason."""
+    """The recommended plan and what is pinned; pins that cannot be priced, with the reason."""
     found = await asked(request, question)
     columns = [] if found.best is None else [ComparedSide("", found, found.best)]
     failed: list[tuple[str, ShardplanError]] = []
@@ -312,7 +312,7 @@ class ComparedSide(NamedTuple):
     """A column that can be shown."""
 
     pin: str
-    """Empty for the plan to take."""
+    """Empty for the recommended plan."""
     found: PageAnswer
     estimate: Estimate
 
