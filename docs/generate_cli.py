@@ -56,11 +56,11 @@ def _commands(command: Any, name: str, *, parent: Any) -> Iterator[tuple[Any, An
 
 
 def _shared(panels: list[Panels]) -> Panels:
-    """Options that at least ``LEAST_SHARED`` commands have with the same words."""
+    """Parameters that at least ``LEAST_SHARED`` commands have with the same words."""
     counts = Counter((title, *row) for each in panels for title, rows in each.items() for row in rows.items())
     shared: Panels = {}
     for (title, spelling, row), count in counts.items():
-        if count >= LEAST_SHARED and spelling.startswith("-"):
+        if count >= LEAST_SHARED:
             shared.setdefault(title, {})[spelling] = row
     return shared
 
@@ -90,7 +90,7 @@ def _named(own: Panels, shared: Panels) -> str:
         if rows and rows == shared[title] and len(rows) >= LEAST_SHARED:
             names.append(f"*{title}*")
         else:
-            names += [f"`{name}`" for spelling in rows for name in SPELLING.findall(spelling)]
+            names += [f"`{name}`" for spelling in rows for name in SPELLING.findall(spelling) or spelling.split()[:1]]
     return f"[Shared options](#shared-options): {', '.join(names)}." if names else ""
 
 

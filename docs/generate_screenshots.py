@@ -59,7 +59,7 @@ SHOTS = (
     Shot("nothing-fits", "/?model=llama-3.1-405b&cluster=dgx-h100&gpus=8", height=640),
     *of_view("step", f"/step{QUESTION[1:]}", "#roofline-chart .main-svg", height=1000),
     Shot("layout", f"/step?{LAYOUT}", part="[data-layout]", ready="[data-layout] canvas:not([hidden])"),
-    *of_view("decide", f"/decide{QUESTION[1:]}&decide=whatif&change.1=precision&to.1=fp8", "#decide-chart-2 .main-svg"),
+    *of_view("decide", f"/decide{QUESTION[1:]}&decide=whatif&change.1=precision&to.1=fp8", "#chart-2 .main-svg"),
     *of_view("trust", f"/trust{QUESTION[1:]}&run=mlm-r0.8-weak-70b", "#trust-chart .main-svg", height=1000),
     *of_view("audit", "/audit", "#answer [data-said]", height=1000),
     *of_view("export", f"/export{QUESTION[1:]}", "#file-1"),

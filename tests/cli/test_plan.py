@@ -191,6 +191,7 @@ def test_a_config_file_of_ones_own(tmp_path: Path) -> None:
     assert record["model"]["num_hidden_layers"] == 2
 
 
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_ties_are_marked_and_explained(columns: int) -> None:
     result = run("plan", *SMALL, "--explain", columns=columns)

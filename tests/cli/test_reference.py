@@ -72,6 +72,11 @@ EXAMPLES = [line for name, entry in COMMANDS.items() for line in entry.examples 
 LARGE = {
     "plan deepseek-v3": ("--limit", "pp=8,16", "--limit", "cp=1", "--limit", "micro_batch_size=1"),
     "scale llama-3.1-70b": ("--limit", "pp=1,4", "--limit", "cp=1"),
+    "pareto llama-3.1-70b": ("--limit", "pp=1,4", "--limit", "cp=1"),
+    "fit llama-3.1-8b": ("--limit", "pp=1,2", "--limit", "cp=1,2"),
+    "budget llama-3.1-405b": ("--limit", "pp=8,16", "--limit", "cp=1"),
+    "budget llama-3.1-8b": ("--limit", "pp=1,2", "--limit", "cp=1"),
+    "sensitivity llama-3.2-1b": ("--limit", "pp=1,2", "--limit", "cp=1"),
 }
 """What makes the longest searches short: that they are searched whole is no question of the example."""
 

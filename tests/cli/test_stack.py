@@ -114,6 +114,7 @@ def test_the_plans_of_a_search_name_their_framework(tmp_path: Path) -> None:
     assert answer("plan", *SMALL, *FEW, "--stack", "any")["plans"][0]["framework"] is None
 
 
+@pytest.mark.usefixtures("kept")
 def test_frameworks_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "all.json"
     text = unwrapped(run("plan", *SMALL, *FEW, "--stack", "all", "--json", path).stdout)
@@ -130,6 +131,7 @@ def test_frameworks_side_by_side(tmp_path: Path) -> None:
         assert not known or record["plans"][each["place"] - 1]["framework"] == each["framework"]
 
 
+@pytest.mark.usefixtures("kept")
 def test_every_line_is_the_plan_to_take_of_its_framework() -> None:
     record = answer("plan", *SMALL, *FEW, "--stack", "all")
     for each in record["frameworks"][:4]:
@@ -139,6 +141,7 @@ def test_every_line_is_the_plan_to_take_of_its_framework() -> None:
         assert each["fastest_step_time_s"] == min(plan["step_time_s"] for plan in own["plans"])
 
 
+@pytest.mark.usefixtures("kept")
 def test_reasons_and_assumptions_of_all_frameworks() -> None:
     text = unwrapped(run("plan", *SMALL, *FEW, "--stack", "all", "--explain", "--assumptions").stdout)
     assert "Why these plans" in text

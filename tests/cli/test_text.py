@@ -7,19 +7,13 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.commands import FEW, SMALL, answer, kept_searches, run, unwrapped
+from tests.cli.commands import FEW, SMALL, answer, run, unwrapped
 
 import shardplan.render.page
 from shardplan.base.words import joined
 from shardplan.render.page import Page, TextColumn
 
-
-@pytest.fixture(autouse=True)
-def _kept() -> Iterator[None]:
-    with kept_searches():
-        yield
-
-
+pytestmark = pytest.mark.usefixtures("kept")
 QUESTIONS = {
     "plan": ("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 32, *FEW, "--all"),
     "first screen": ("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", 32, *FEW, "--tokens", "2T"),

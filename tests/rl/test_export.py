@@ -159,3 +159,25 @@ def test_every_plan_for_a_framework_can_be_written(tmp_path: Path, to: str, back
     assert len(record["plans"]) == 4
     for pick in "1234":
         assert "Not expressed" not in run("export", str(tmp_path / "rl.json"), "--to", to, "--pick", pick).stdout
+
+
+def test_python_exports_a_step_by_the_same_door(tmp_path: Path) -> None:
+    step = shardplan.rl(
+        "llama-3.2-1b", "dgx-h100", 8, prompts=32, samples=8, response_tokens="mean=500,max=1500",
+        placement="colocated,partial", framework="verl", fix={"train.pp": 1, "rollout.tp": 1},
+    )  # fmt: skip
+    file = step.save(tmp_path / "rl.json")
+    script = tmp_path / "run.sh"
+    made = shardplan.export(step, "verl", pick=1, path=script)
+    (tmp_path / "same").mkdir()
+    run("export", str(file), "--to", "verl", "--pick", "1", "--out", str(tmp_path / "same" / "run.sh"))
+    assert script.read_text() == made.files["run.sh"] == (tmp_path / "same" / "run.sh").read_text()
+    for wrong, words in (
+        ({"to": "verl", "pick": 9}, "plan 9"),
+        ({"to": "verl", "pick": "1"}, "pick"),
+        ({"to": "megatron-lm"}, "framework to export to"),
+        ({"to": 3}, "to is"),
+        ({"to": "verl", "version": "0.9"}, "version"),
+    ):
+        with pytest.raises(shardplan.InputError, match=words):
+            shardplan.export(step, **wrong)

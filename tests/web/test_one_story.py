@@ -60,7 +60,7 @@ DECISIONS: Final = {
     "budget": "budget_tokens=1T",
 }
 """What is asked of each, so that few searches are needed."""
-SAID: Final = re.compile(f"({NUMBER}) before,|; ({NUMBER}) a step|the plan to take has ({NUMBER})")
+SAID: Final = re.compile(f"({NUMBER}) before,|; ({NUMBER}) a step|the recommended plan has ({NUMBER})")
 """The step of the plan to take in sentences of decisions, and in that of an export."""
 
 WHOLE: Final = ("plan", "estimate", "simulate", "/answer", "/step/answer", "/audit/answer")

@@ -162,7 +162,7 @@ def test_more_is_asked_of_the_page(client: TestClient) -> None:
 def test_a_node_moved_to_the_other_pool_is_one_click_away(client: TestClient) -> None:
     found = client.get(f"/rl/answer?{PAGE.replace('gpus=16', 'gpus=24')}&rl.placement=in-turns").text
     assert "One node to the other pool" in found
-    assert "Trainer waits" in found
+    assert "The trainer waits" in found
     assert '"name": "waits"' in found
     links = [html.unescape(each) for each in re.findall(r'href="(rl\?[^"]*rl\.generating=[^"]*)"', found)]
     assert links

@@ -78,7 +78,7 @@ def frameworks_document(
     def parts() -> Iterator[Part]:
         if taken:
             table = RowTable(taken, columns(taken), tone)
-            yield Part("Best plan of each framework", [table], "the one to take; mb: micro-batch size")
+            yield Part("Best plan of each framework", [table], "its recommended plan; mb: micro-batch size")
         if limits:
             yield Part(title, [Bullets(limits)])
         if taken and explains:
@@ -115,7 +115,7 @@ def _assumptions(answers: Sequence[FrameworkAnswer]) -> Iterator[Part]:
 
 
 def _next_steps(first: FrameworkAnswer, asked: str, *, is_all: bool) -> Part:
-    more = Line("--explain says why each plan is the one to take, --assumptions what was assumed.")
+    more = Line("--explain says why each plan is recommended, --assumptions what was assumed.")
     whole = CommandLine(f"shardplan plan {asked} --stack {first.stack.versioned_name}")
     return Part("Next steps", [*([] if is_all else [more]), Line("The whole answer for one of them:"), whole])
 

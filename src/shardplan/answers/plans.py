@@ -156,7 +156,7 @@ def whole_plan(estimate_of: EstimateOf) -> Column:
     """The plan of a row: in words on pages and in records, there also in full; in CSV its fields and main numbers."""
     return Column(
         "",
-        "plan to take",
+        "recommended plan",
         estimate_of,
         plan_text,
         is_text=True,

@@ -79,8 +79,8 @@ COLUMNS: Final = (
     Column("training_s", "training", phase_time("update"), format_time, rank=1),
     Column("transfer_s", "weights", phase_time("transfer"), format_time, rank=3),
     Column("switch_s", None, lambda plan: plan.cycle.time_of("sleep", "wake")),
-    Column("idle_train", "trainer idle", lambda plan: plan.cycle.idle("trainer"), whole_percent),
-    Column("idle_rollout", "generation idle", lambda plan: plan.cycle.idle("rollout"), whole_percent),
+    Column("idle_train", "trainer waits", lambda plan: plan.cycle.idle("trainer"), whole_percent),
+    Column("idle_rollout", "generation waits", lambda plan: plan.cycle.idle("rollout"), whole_percent),
     Column("tokens_per_s", "tokens/s", lambda plan: plan.tokens_per_second, short_count, rank=1),
     Column("", "generation layout", layout_text, is_text=True, rank=3),
     Column("rollout_tp", None, lambda plan: plan.pool.engine.replica.tp),
@@ -224,10 +224,8 @@ def _why(best: RlPlan) -> str:
         text = f"generation is {whole_percent(generation)} of the step"
         has_tail = best.placement == "colocated" and tail > 0.02
         return sentence(f"{text}, {whole_percent(tail)} with few answers left" if has_tail else text)
-    idle = {"the trainer": best.cycle.idle("trainer"), "the generation pool": best.cycle.idle("rollout")}
-    waits = max(idle, key=lambda name: idle[name])
-    text = f"{waits} waits {whole_percent(idle[waits])} of the step for the other"
-    return sentence(text)
+    trainer, engines = (whole_percent(best.cycle.idle(pool)) for pool in ("trainer", "rollout"))
+    return f"The trainer waits {trainer} of the step, generation {engines}."
 
 
 def _moves(result: RlResult, best: RlPlan) -> list[Part]:
@@ -237,7 +235,7 @@ def _moves(result: RlResult, best: RlPlan) -> list[Part]:
         return longer_or_shorter(best.step_time, move.step_time)
 
     table = RowTable(result.moves, (*MOVES, Column("", "change", text=change, is_text=True, leads=True)))
-    note = "as far as the trainers that were searched tell"
+    note = "of the splits that were searched"
     return [Part("One node to the other pool", [table], note)] if result.moves else []
 
 
@@ -352,7 +350,7 @@ def _observed_parts(observed: Sequence[MeasuredPart]) -> list[Part]:
 def rl_chart(result: RlResult) -> Chart:
     """When every phase runs in a step of every placement, on each pool."""
     return phases_chart(
-        [(plan.placement, plan) for plan in result.plans],
+        [(title(plan.placement), plan) for plan in result.plans],
         f"{result.task.question.model.name}: an RL step by placement",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from shardplan.api.answers import FrameworkAnswers, PlanAnswer, SearchAnswer
 from shardplan.api.questions import JobFields, PlanLike, ask, plan_of
@@ -23,6 +23,9 @@ from shardplan.planner.related.frameworks import answers_of
 from shardplan.planner.restrictions import Given
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
+
+if TYPE_CHECKING:
+    from shardplan.api.rl import RlAnswer
 
 
 def search(
@@ -94,31 +97,55 @@ def estimate(
 
 
 def export(
-    answer: PlanAnswer | SearchAnswer,
+    answer: PlanAnswer | SearchAnswer | RlAnswer,
     to: str,
     *,
+    pick: int | None = None,
     path: str | os.PathLike[str] | None = None,
     version: str | None = None,
     overwrite: bool = False,
 ) -> Export:
     """Launch files of a plan for the framework ``to``: ``export(answer, "torchtitan", path="launch.sh")``.
 
-    For a search it exports the recommended plan. The result holds the texts by file name (``files``) and what they do
-    not say (``not_expressed``); with ``path`` they are written, the script there and the others next to it. Raises
-    ``NotRunnableError`` if the framework cannot run the plan, ``InputError`` for an unknown name, for a model that is
-    not a decoder of attention layers, and for an existing file, unless ``overwrite`` is set.
+    For a search it exports the recommended plan. For a step of :func:`rl`, ``to`` is verl, nemo-rl or slime, and
+    ``pick`` the number of a placement in its table (default: the first). The result holds the texts by file name
+    (``files``) and what they do not say (``not_expressed``); with ``path`` they are written, the script there and the
+    others next to it. Raises ``NotRunnableError`` if the framework cannot run the plan, ``InputError`` for an unknown
+    name, for a model that is not a decoder of attention layers, and for an existing file, unless ``overwrite`` is set.
     """
-    check_kind("answer", answer, PlanAnswer, SearchAnswer, hint="what estimate, search or load returned")
-    picked = answer.recommended or answer.fastest if isinstance(answer, SearchAnswer) else answer
-    if picked is None:
-        raise InputError("no plan of the search fits", rule="a plan is exported", hint="see its suggestions")
+    from shardplan.api.rl import RlAnswer
+
+    check_kind("answer", answer, PlanAnswer, SearchAnswer, RlAnswer, hint="what estimate, search, load or rl returned")
     where = (
         None if path is None else ExportTarget(os.fspath(path), "path", is_forced=overwrite, forced_by="overwrite=True")
     )
-    made = export_estimate(to, answer.question, picked, version=version, stem="launch" if where is None else where.stem)
+    stem = "launch" if where is None else where.stem
+    if isinstance(answer, RlAnswer):
+        made = _exported_step(answer, to, pick, version, stem)
+    elif pick is None:
+        made = _exported_plan(answer, to, version, stem)
+    else:
+        raise InputError(f"pick is {pick}", rule="pick numbers the placements of an RL step", hint="leave it out")
     if where is not None:
         where.write(made)
     return made
+
+
+def _exported_plan(answer: PlanAnswer | SearchAnswer, to: str, version: str | None, stem: str) -> Export:
+    picked = answer.recommended or answer.fastest if isinstance(answer, SearchAnswer) else answer
+    if picked is None:
+        raise InputError("no plan of the search fits", rule="a plan is exported", hint="see its suggestions")
+    return export_estimate(to, answer.question, picked, version=version, stem=stem)
+
+
+def _exported_step(answer: RlAnswer, to: str, pick: int | None, version: str | None, stem: str) -> Export:
+    from shardplan.rl.launches.export import export_rl
+
+    check_kind("pick", pick, int, type(None), hint="a number of its table, from 1")
+    check_kind("to", to, str, hint="verl, nemo-rl or slime")
+    if version is not None:
+        raise InputError(f"version is {shown(version)}", rule="an RL step has one version each", hint="leave it out")
+    return export_rl(answer.to_dict(), to.strip().lower(), pick, stem)
 
 
 def search_frameworks(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get
 
 from shardplan.base.errors import InputError, ShardplanError, nearest_names, shown
 from shardplan.base.fields import KEY
+from shardplan.base.words import joined
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -71,7 +72,8 @@ EXPECTED: Final = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "string_type": "a text",
-    "string_too_short": "longer",
+    "string_too_short": "a longer text",
+    "too_short": "a longer list",
     "bool_type": "true or false",
     "model_type": "a set of fields",
     "dataclass_type": "a set of fields",
@@ -106,7 +108,7 @@ class RecordFormat(NamedTuple):
         try:
             return kind.model_validate_json(json.dumps(record)) if as_json else kind.model_validate(record)
         except ValidationError as error:
-            raise self._first_problem(error, kind, label, root) from None
+            raise self._first_problem(error, kind, record, label, root) from None
         except (ValueError, RecursionError) as error:
             raise self.wrong(root or "the file", f"cannot be read: {error}", label=label) from None
 
@@ -115,25 +117,45 @@ class RecordFormat(NamedTuple):
         hints = (fix or f"correct {place}", self.otherwise)
         return InputError(_labelled(label, f"{place} {why}"), rule=self.rule, hint=", or ".join(filter(None, hints)))
 
-    def _first_problem(self, error: ValidationError, kind: type[BaseModel], label: str, root: str) -> InputError:
-        """The error for the first problem that pydantic found, with the number of problems."""
-        problems = error.errors(include_url=False)
-        first = min(problems, key=lambda problem: problem["type"] not in NOT_A_FIELD)  # it may explain a missing one
-        place = ".".join(f"{part!s:.60}" for part in (root, *first["loc"]) if part != "") or "it"
-        cause = first.get("ctx", {}).get("error")
+    def _first_problem(
+        self, error: ValidationError, kind: type[BaseModel], record: object, label: str, root: str
+    ) -> InputError:
+        """The error for the first problem that pydantic found, with the number of values that have one."""
+        found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+        for each in error.errors(include_url=False):
+            found.setdefault(_place(record, each), []).append(each)
+        first = min(found, key=lambda at: found[at][0]["type"] not in NOT_A_FIELD)  # it may explain a missing one
+        first = max((at for at in found if at[: len(first)] == first), key=len)  # furthest into a union
+        place = ".".join(f"{part!s:.60}" for part in (root, *first) if part != "") or "it"
+        cause = found[first][0].get("ctx", {}).get("error")
         if isinstance(cause, ShardplanError):
             return InputError(_labelled(label, f"{place}: {cause.message}"), rule=cause.rule, hint=cause.hint)
-        why, fix = _reason_and_fix(first, place, kind, self.fields_in)
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        why, fix = _reason_and_fix(found[first], place, kind, self.fields_in)
+        others = [at for at in found if at != first[: len(at)]]
+        more = f" (and {len(others)} more)" if others else ""
         return self.wrong(place, why + more, label=label, fix=fix)
+
+
+def _place(record: object, problem: ErrorDetails) -> tuple[int | str, ...]:
+    """Where a problem is: keys and indices, without the choices of a union that pydantic names between them."""
+    place: list[int | str] = []
+    for part in problem["loc"]:
+        known = record if isinstance(record, Mapping) else dict(enumerate(record)) if isinstance(record, list) else {}
+        if part in known or (problem["type"] == "missing" and part == problem["loc"][-1]):
+            place.append(part)
+            record = known.get(part)
+    return tuple(place)
 
 
 def _labelled(label: str, text: str) -> str:
     return f"{label}: {text}" if label else text
 
 
-def _reason_and_fix(problem: ErrorDetails, place: str, kind: type[BaseModel], fields_in: str) -> tuple[str, str]:
-    """Why a value is wrong, and what to do about it if it is not to be corrected."""
+def _reason_and_fix(
+    problems: Sequence[ErrorDetails], place: str, kind: type[BaseModel], fields_in: str
+) -> tuple[str, str]:
+    """Why a value is wrong, and what to do about it if it is not to be corrected. ``problems``: as each of a union."""
+    problem = next((each for each in problems if not each["type"].endswith(("_type", "_mismatch"))), problems[0])
     if problem["type"] == "missing":
         return "is missing", f"give {place}"
     if problem["type"] in NOT_A_FIELD:
@@ -143,9 +165,12 @@ def _reason_and_fix(problem: ErrorDetails, place: str, kind: type[BaseModel], fi
         guess = f": did you mean {nearest}?" if nearest else ""
         listed = f"one of {', '.join(known)}" if len(known) <= MOST_NAMES else f"a field that {fields_in} lists"
         return f"is not a field of this format{guess}", f"use {nearest or listed}"
-    must = EXPECTED.get(problem["type"])
-    said = problem["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")
-    return f"is {shown(problem['input'])}: " + (f"it must be {must}" if must else said), ""
+    kinds = dict.fromkeys(EXPECTED[each["type"]] for each in problems if each["type"] in EXPECTED)
+    said = problem["msg"].removeprefix("Value error, ")
+    for start in ("Input should", "String should"):
+        said = said.replace(start, "it must")
+    must = f"it must be {joined(kinds, last='or')}" if problem["type"] in EXPECTED else said
+    return f"is {shown(problem['input'])}: {must}", ""
 
 
 def _names(kind: object, path: Sequence[int | str]) -> list[str]:

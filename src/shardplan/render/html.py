@@ -38,6 +38,16 @@ from shardplan.base.units import format_time
 from shardplan.estimation.parts.terms import MEMORY
 from shardplan.reports.texts.answer import percent
 
+
+class Html(str):
+    """HTML whose every text is escaped: templates show it as it is."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
 Address: TypeAlias = Callable[[Any], str]
 """Returns the link of a row's cell, or an empty text."""
 STYLE: Final = (
@@ -64,8 +74,9 @@ BAR: Final = (100, 9)
 
 
 def notebook_html(document: AnswerDocument) -> str:
-    """The answer as one piece: question, verdict, parts."""
-    parts = [blocks_html(document.head), blocks_html(document.verdict), *map(part_html, document.parts)]
+    """The answer as one piece: question, verdict, parts, what was assumed."""
+    above, assumed = map(blocks_html, (document.head, document.verdict)), assumed_html(document.assumptions)
+    parts = [*above, *map(part_html, document.parts), assumed]
     return f'{STYLE}<div class="shardplan answer">{"".join(f"<div>{part}</div>" for part in parts if part)}</div>'
 
 
@@ -89,6 +100,12 @@ def parts_page(title: str, parts: Sequence[Part]) -> str:
     )
 
 
+def assumed_html(texts: Sequence[str]) -> Html:
+    """What was assumed, folded; nothing where there is none."""
+    listed = _bullets(Bullets(texts))
+    return Html(listed and f"<details><summary>Assumed ({len(texts):,})</summary>{listed}</details>")
+
+
 def part_html(part: Part) -> str:
     """A heading with its note, and its blocks."""
     note = f' <small class="quiet">{escape(part.note)}</small>' if part.note else ""
@@ -96,9 +113,9 @@ def part_html(part: Part) -> str:
     return heading + blocks_html(part.blocks)
 
 
-def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> str:
+def blocks_html(blocks: Sequence[Block], address: Address | None = None) -> Html:
     """Blocks one below the other, with links of table rows by ``address``. Blocks that a chart shows are left out."""
-    return "".join(_block(block, address) for block in blocks)
+    return Html("".join(_block(block, address) for block in blocks))
 
 
 def _block(block: Block, address: Address | None) -> str:

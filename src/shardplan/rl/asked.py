@@ -49,8 +49,17 @@ class AskedRl(NamedTuple):
 def ask_rl(record: Record, rl: Record, *, reads_files: bool = True, stop: Stop | None = None) -> AskedRl:
     """The task of a question's record (:func:`shardplan.ask.questions.ask`) and the fields of ``RlForm`` in ``rl``.
 
-    Raises InputError, which names the field.
+    Raises InputError, which names the field and the rule.
     """
+    try:
+        return _task(record, rl, reads_files=reads_files, stop=stop)
+    except InputError as error:
+        if type(error) is not InputError or error.rule in error.message:
+            raise
+        raise InputError(f"{error.message}; {error.rule}", rule=error.rule, hint=error.hint) from None
+
+
+def _task(record: Record, rl: Record, *, reads_files: bool, stop: Stop | None) -> AskedRl:
     _check_given(record, rl)
     train, generate = _pools(record.get("num_accelerators"))
     fixed, fixed_rollout = split_fixed(record.get("fix"))

@@ -25,7 +25,12 @@ def check_asked(task: RlTask, given: Mapping[str, Any], pools: object) -> None:
             size_of(text, cluster)
     _check_pools(task)
     _check_drafts(task)
-    _check_age(task, given.get("staleness"))
+    if given.get("staleness") and "async" not in task.placements:
+        raise InputError(
+            f"--staleness is {given['staleness']} with --placement {','.join(task.placements)}",
+            rule="the age of answers is bounded where the step is asynchronous",
+            hint="leave --staleness out, or set --placement async",
+        )
     refusal = next(_refusals(task), None)
     if refusal is not None:
         raise refusal
@@ -64,16 +69,6 @@ def _check_fits(cluster: Cluster, number: int) -> None:
             f"--gpus puts {number:,} accelerators on {cluster.name}, which has {most:,}",
             rule="the pools are no larger than their cluster",
             hint=f"take at most {most:,} of {cluster.name}, or another cluster",
-        )
-
-
-def _check_age(task: RlTask, staleness: object) -> None:
-    """An age is that of answers of an asynchronous step."""
-    if staleness and "async" not in task.placements:
-        raise InputError(
-            f"--staleness is {staleness} with --placement {','.join(task.placements)}",
-            rule="the age of answers is bounded where the step is asynchronous",
-            hint="leave --staleness out, or set --placement async",
         )
 
 

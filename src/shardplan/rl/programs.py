@@ -70,10 +70,6 @@ class Framework:
         known = {name: value for each in (row, *later) for name, value in each.items()}
         return ProgramFacts(**{name: known[name] for name in ProgramFacts._fields if name in known})
 
-    def is_since(self, release: str) -> bool:
-        """Whether it is of this release or a later one."""
-        return not self.release or _number(self.release) >= _number(release)
-
     @property
     def plan(self) -> dict[str, tuple[Any, ...]]:
         """Values that its trainer runs of the fields of a plan, where nothing else is said."""

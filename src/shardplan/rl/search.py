@@ -362,7 +362,7 @@ class PlacementSearch:
                 num_replicas=num_rollout // replica.num_accelerators,
                 answers=task.answers,
                 memory=share * memory - self.facts.reserved,
-                batches=1 + task.staleness,
+                batches=1 + (1 if shares else task.staleness),
             )
             if pool.room >= 1:
                 yield pool, pool.generated

@@ -22,7 +22,6 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.costs.collectives import collective_time, sharding_groups
 from shardplan.physics.costs.host import exposed
-from shardplan.physics.workload.ops import CollectiveKind
 from shardplan.rl.engine import constant, num_tensors
 from shardplan.rl.generation import Responses
 from shardplan.rl.programs import Framework, ProgramFacts
@@ -187,25 +186,22 @@ class Trained:
     def state_time(self) -> float:
         """What no layer hides of the exchanges of FSDP2, and a loop over tensors, of an optimizer step. [s]"""
         question = self.priced.question
-        ends = self._exchange_time("all_gather", self._table) + self._exchange_time("reduce_scatter", self._table)
-        shown = (1 - question.profile.hidden_slowdown) * ends * self._num_microbatches
+        shown = (1 - question.profile.hidden_slowdown) * sum(self._fsdp_times[1:]) * self._num_microbatches
         return float(shown) + self.packing.around.loops * num_tensors(question.model) * constant("tensor_time")
 
-    @property
-    def _table(self) -> float:
-        """Parameters outside the layers, which FSDP2 gathers before the first of them and reduces after the last."""
-        model = self.priced.question.model
-        tables = 1 if model.tie_word_embeddings else 2
-        return tables * model.vocab_size * model.hidden_size / float(self.priced.numbers.tp)
-
-    def _exchange_time(self, kind: CollectiveKind, parameters: float) -> float:
-        """One exchange of weights, or of gradients, among the ranks that share them with FSDP2. [s]"""
-        job, network = self.priced.question.job, self.priced.question.network
+    @cached_property
+    def _fsdp_times(self) -> list[float]:
+        """With FSDP2, gathers of layers and of the tables around them, and the sum of the tables' gradients. [s]"""
+        question, numbers = self.priced.question, self.priced.numbers
         if self.packing.framework.backend != "fsdp":
-            return 0.0
-        each = job.gathered_weight_bytes if kind == "all_gather" else job.reduced_gradient_bytes
-        group = sharding_groups(self.priced.numbers, network)["shard"]
-        return float(collective_time(kind, parameters * each, group, network))
+            return [0.0, 0.0, 0.0]
+        model, weight = question.model, question.job.gathered_weight_bytes / float(numbers.tp)
+        table = (1 if model.tie_word_embeddings else 2) * model.vocab_size * model.hidden_size
+        group, reduced = sharding_groups(numbers, question.network)["shard"], question.job.reduced_gradient_bytes
+        gathered = [(num_trained_parameters(question) - table) * weight, table * weight]
+        times = [collective_time("all_gather", size, group, question.network) for size in gathered]
+        times.append(collective_time("reduce_scatter", table * reduced / float(numbers.tp), group, question.network))
+        return [float(time) for time in times]
 
     @property
     def _loss_time(self) -> float:
@@ -255,15 +251,11 @@ class Trained:
         number = self.packing.updates * self._num_microbatches / size
         fixed = self.priced.once_a_step.fixed
         passed = size * float(max(number - 1, 0) * np.max(each) + np.sum(each)) + sum(fixed.values())
-        return passed + number * self._gathering_time(size * float(np.max(each))) + self.around_pass
-
-    def _gathering_time(self, window: float) -> float:
-        """Weights of FSDP2 gathered for a pass behind ``window`` seconds of work, and copied out of the buffer. [s]"""
-        question = self.priced.question
-        weights = num_trained_parameters(question) / float(self.priced.numbers.tp)
-        layers, table = (self._exchange_time("all_gather", each) for each in (weights - self._table, self._table))
-        copied = 2 * weights * question.job.gathered_weight_bytes / self._memory_rate if table else 0.0
-        return float(exposed(layers, window, question.profile)) + table + copied
+        question, (layers, table, _) = self.priced.question, self._fsdp_times
+        weights = num_trained_parameters(question) / float(self.priced.numbers.tp) if table else 0.0
+        gathered = float(exposed(layers, size * np.max(each), question.profile)) + table
+        copied = 2 * weights * question.job.gathered_weight_bytes / self._memory_rate  # out of the buffer
+        return passed + number * (gathered + copied) + self.around_pass
 
     @property
     def fits(self) -> bool:

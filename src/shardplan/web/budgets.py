@@ -15,7 +15,7 @@ from shardplan.inputs.readers.typed import number, values_of
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import PALETTE, Axis, Panel, Series
 from shardplan.web.decisions import Shown, Values, link, listed, searches, shown
-from shardplan.web.panels import panel_figure
+from shardplan.web.panels import figures_of
 from shardplan.web.state import PageQuestion, about_field, named
 
 OPERATIONS: Final = {
@@ -151,4 +151,4 @@ def cost_against_time(runs: Sequence[BudgetOption]) -> Shown | None:
         y=Axis(title=f"{kind} [{unit}]"),
         series=series,
     )
-    return {"title": panel.title, "figure": panel_figure(panel)}
+    return figures_of([panel])[0]

@@ -30,9 +30,10 @@ from shardplan.inputs.readers.catalog import load_cluster
 from shardplan.inputs.readers.typed import RANGE, number
 from shardplan.planner.stopping import Stop
 from shardplan.plotting.chart import GREY, PALETTE, Axis, Chart, Panel, Series, Side
+from shardplan.render.html import assumed_html
 from shardplan.reports.texts.answer import percent
-from shardplan.web.pages.rendering import markup_of, shown_parts
-from shardplan.web.panels import panel_figure
+from shardplan.web.pages.rendering import html_of, shown_parts
+from shardplan.web.panels import figures_of
 from shardplan.web.state import MOST_ACCELERATORS, FieldError, PageQuestion, about_field, named, plan_code, plan_in
 
 Values = Mapping[str, str]
@@ -62,12 +63,20 @@ def shown(document: AnswerDocument, address: Callable[[Any], str] | None = None)
     panels = [] if chart is None else [each for each, _, _ in chart.placed if any(part.x for part in each.series)]
     return {
         "verdict": summary(document).removesuffix("."),
-        "lines": markup_of([each for each in document.verdict if each is not lead(document)]),
+        "lines": html_of([each for each in document.verdict if each is not lead(document)]),
         "note": "" if chart is None else chart.note,
-        "figures": [{"title": panel.title, "figure": panel_figure(panel)} for panel in panels],
+        "figures": figures_of(panels),
         "parts": shown_parts(document.parts, address),
-        "assumptions": tuple(document.assumptions),
+        "assumed": assumed_html(document.assumptions),
+        "tone": "",
+        "title": "",
+        "link": None,
     }
+
+
+def asked_of(document: AnswerDocument) -> Shown:
+    """What an answer whose form is not its whole question shows above the verdict."""
+    return {"title": document.head[0].words, "subject": html_of(document.head[1:])}
 
 
 def listed(text: str) -> list[str]:
@@ -261,16 +270,14 @@ def _without_sought(question: PageQuestion, sought: Sought) -> PageQuestion:
     return question.with_values(job={name: text for name, text in question.job.items() if name != sought})
 
 
-def _link_of_fit(question: PageQuestion, found: LargestFit) -> str:
+def _link_of_fit(question: PageQuestion, found: LargestFit) -> tuple[str, str] | None:
     """The step at that value; a model with another number of layers has no address."""
-    estimate, value = found.answered.estimate, str(found.value)
-    if found.sought == "layers":
-        return ""
-    if found.sought == "gpus":
-        return link(question, estimate, gpus=value)
+    value = str(found.value)
+    changed: dict[str, Any] = {"gpus": {"gpus": value}}.get(found.sought, {})
     if found.sought == "sequence_length":
-        return link(question, estimate, job={**question.job, found.sought: value})
-    return link(question, estimate)
+        changed = {"job": {**question.job, found.sought: value}}
+    address = "" if found.sought == "layers" else link(question, found.answered.estimate, **changed)
+    return ("See its step", address) if address else None
 
 
 CHANGES: Final = {

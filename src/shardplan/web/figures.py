@@ -14,7 +14,7 @@ from shardplan.estimation.parts.layer_operators import LayerOperator, LayerRoofl
 from shardplan.estimation.parts.terms import TERMS
 from shardplan.estimation.ranks import RankLayout
 from shardplan.reports.accuracy.known_runs import KINDS, KnownRun, Quantity
-from shardplan.web.pages.rendering import markup_of
+from shardplan.web.pages.rendering import html_of
 from shardplan.web.panels import Figure, log_axis, powers_of_two
 
 BOUNDS: Final = {
@@ -139,7 +139,7 @@ def layout_figure(layout: RankLayout) -> dict[str, Any]:
         "numbering": numbering(layout),
         "tiers": layout.tiers,
         "notes": counted_elsewhere(layout),
-        "node": markup_of(node.blocks[:1]),
+        "node": html_of(node.blocks[:1]),
         "data": {
             "num_ranks": layout.num_ranks,
             "levels": [{"name": level.name, "ranks": level.ranks} for level in layout.levels],

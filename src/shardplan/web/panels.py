@@ -58,7 +58,21 @@ COLOURS: Final = dict(
 
 def panel_figures(chart: Chart) -> list[dict[str, Any]]:
     """Title and figure of every panel."""
-    return [{"title": panel.title, "figure": panel_figure(panel)} for panel, _, _ in chart.placed]
+    return figures_of([panel for panel, _, _ in chart.placed])
+
+
+FEW_BARS: Final = 2
+
+
+def figures_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Title, figure and height of panels: bars one below the other need what they need."""
+
+    def size(panel: Panel) -> str:
+        if len(panels) > 1 or not panel.is_horizontal:
+            return "m"
+        return "s" if len(panel.series[0].x) <= FEW_BARS else "l"
+
+    return [{"title": each.title, "figure": panel_figure(each), "size": size(each)} for each in panels]
 
 
 def panel_figure(panel: Panel) -> Figure:

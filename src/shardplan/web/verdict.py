@@ -24,7 +24,7 @@ from shardplan.inputs.defaults import precisions_of
 from shardplan.inputs.readers.overrides import GIVEN_BY_USER
 from shardplan.physics.frameworks.usual_stack import USUAL
 from shardplan.planner.result import SearchResult
-from shardplan.render.html import part_html
+from shardplan.render.html import Html, assumed_html, part_html
 from shardplan.reports.explanation import Difference, Explanation
 from shardplan.reports.forms import framework_options
 from shardplan.reports.recommendation import DEGREES, against_text, listed_plans, num_that_fit
@@ -117,10 +117,10 @@ def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict
         "title": question_title(asked),
         "parts": question_parts(asked),
         "notes": asked.model.notes,
-        "assumptions": assumed_texts(estimate),
+        "assumed": assumed_html(assumed_texts(estimate)),
         **shown_plan(estimate),
         "truth": truth_shown(truth),
-        "stages": "".join(map(part_html, stages_parts(truth))),
+        "stages": Html("".join(map(part_html, stages_parts(truth)))),
         "band_ends": _band_ends(estimate),
         "has_hfu": estimate.hfu > estimate.mfu * 1.0005,
         "tokens": total,
@@ -291,7 +291,7 @@ def why_not(found: PageAnswer, estimate: Estimate) -> list[str]:
     if best is None:
         return [*refused, *([] if estimate.reason is None else [f"It does not fit: {estimate.reason}."])]
     if estimate.plan == best.plan:
-        return ["This is the plan to take."]
+        return ["This is the recommended plan."]
     other = Difference.of(estimate, best)
     return [*refused, *_memory_sentences(other), *_time_sentences(estimate, best, other)]
 
@@ -302,13 +302,13 @@ def _memory_sentences(other: Difference) -> list[str]:
     more = other.memory_added
     if abs(more) < ALIKE_BYTES:
         return []
-    return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the plan to take."]
+    return [f"It needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory than the recommended plan."]
 
 
 def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> list[str]:
     lost = other.time_lost
     if abs(lost) < WORTH_A_WORD * best.step_time:
-        return ["Its step takes as long as that of the plan to take, within what can be told apart."]
+        return ["Its step takes as long as that of the recommended plan, within what can be told apart."]
     terms = {name: time - best.breakdown.get(name, 0.0) for name, time in estimate.breakdown.items()}
     for name, time in best.breakdown.items():
         terms.setdefault(name, -time)
@@ -323,7 +323,7 @@ def _time_sentences(estimate: Estimate, best: Estimate, other: Difference) -> li
 ABOUT: Final = {
     "step": "predicted time of one optimizer step",
     "memory": "peak of the fullest stage",
-    "against": "step time against that of the plan to take",
+    "against": "step time against that of the recommended plan",
     "mb": "micro-batch size",
 }
 """What a pointer that rests on the title of a column shows."""

@@ -146,7 +146,7 @@ def test_ours_stands_beside_each_number_of_the_calculator() -> None:
     assert errors["memory_per_gpu"]["theirs"] == pytest.approx(43.2e9, rel=1e-3)
     assert errors["pp_per_step_gb"]["ours"] < errors["pp_per_step_gb"]["theirs"]
     text = unwrapped(run(*CALCULATOR).stdout)
-    for words in ("Recommends tp 2, pp 16, dp 2: 43.2 GB", "Our estimate of it:", "bubble", "Wrong with it"):
+    for words in ("Recommends tp 2, pp 16, dp 2: 43.2 GB", "Our estimate of it:", "bubble", "Known errors"):
         assert words in text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.chromium import CHROMIUM, FLAGS
 from tests.reports.timeline.steps import HOSTILE, step_of, with_memory
 
 from shardplan.reports.timeline.bars import HUES, Bars
 from shardplan.reports.timeline.page import timeline_html
 from shardplan.simulation.timeline import COMPUTE, StepTimeline
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a Chromium browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium browser")
 
 PROBE = """
 <script>
@@ -43,9 +42,9 @@ def asked(timeline: StepTimeline, body: str, folder: Path, size: str = "1000,800
     page.write_text(
         timeline_html(timeline).replace("</body>", PROBE.replace("BODY", body) + "</body>"), encoding="utf-8"
     )
-    assert BROWSER is not None
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", f"--window-size={size}")
-    command = [BROWSER, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", page.as_uri()]
+    assert CHROMIUM is not None
+    flags = ("--headless", *FLAGS, "--disable-gpu", "--virtual-time-budget=4000", f"--window-size={size}")
+    command = [CHROMIUM, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", page.as_uri()]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
     match = re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)
     assert match, shown[-2000:]

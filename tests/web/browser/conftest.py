@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import threading
 import time
@@ -16,8 +15,8 @@ pytest.importorskip("playwright", reason="playwright drives the browser: pip ins
 uvicorn = pytest.importorskip("uvicorn", reason="the server is in the ui extra")
 
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright  # noqa: E402
+from tests.chromium import CHROMIUM, FLAGS  # noqa: E402
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 Open = Callable[..., Page]
 PATIENCE = 60_000
 """Time that a page may take on a busy machine. [ms]"""
@@ -59,7 +58,7 @@ def playwright_driver() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="module")
 def browser(playwright_driver: Playwright) -> Iterator[Browser]:
-    found = playwright_driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    found = playwright_driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield found
     found.close()
 

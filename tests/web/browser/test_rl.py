@@ -18,7 +18,7 @@ def test_the_form_is_filled_and_the_verdict_read(open_page: Open) -> None:
     answered(page)
     verdict = page.locator("#answer .lead")
     expect(verdict).to_contain_text("Two pools in turns, 8 + 8 accelerators")
-    expect(page.locator("#rl-chart-1 .barlayer path").first).to_be_attached()
+    expect(page.locator("#chart-1 .barlayer path").first).to_be_attached()
     page.get_by_role("combobox", name="Placement").fill("colocated")
     page.keyboard.press("Enter")
     settled(page, "rl.placement=colocated")

@@ -69,7 +69,7 @@ def pareto_document(front: ParetoFront, given: Sequence[str] = (), *, listed: in
             *doubt_lines(front.recommended),
         ]
         parts = [
-            Part("Memory headroom over step time", [plot(front)], "both better to the upper left; *: plan to take"),
+            Part("Memory headroom over step time", [plot(front)], "both better to the upper left; *: recommended"),
             Part(
                 "Plans of the front",
                 _list(front, chosen(front, listed)),
@@ -182,7 +182,7 @@ def _panel(
     labels = [f"tp {plan.tp}, cp {plan.cp}, pp {plan.pp}" for plan in plans] if has_labels else []
     series = (
         Series(name="front", **_at(points, height), colour=PALETTE[0], marker="circle"),
-        Series(name="plan to take", **_at(marked, height), colour=PALETTE[3], marker="square", labels=labels),
+        Series(name="recommended plan", **_at(marked, height), colour=PALETTE[3], marker="square", labels=labels),
     )
     shown = tuple(each for each in series if each.x)
     return Panel(title=title.partition(" [")[0], x=Axis(title="step time [s]"), y=Axis(title=title), series=shown)

@@ -225,9 +225,9 @@ def pareto_sizes_chart(front: SizesFront) -> Chart:
             Panel(title="time over accelerators", x=accelerators, y=time, series=_series(sizes, _size, _time)),
         ),
         num_columns=2,
-        note=f"Each point is the plan to take at its size, at one global batch of {job.global_batch_size:,} sequences, "
-        f"at {front.price.per_hour:,.2f} {currency} an accelerator-hour. A size is on the front if no other is "
-        "faster, smaller and cheaper. Predicted by shardplan.",
+        note=f"Each point is the recommended plan at its size, at one global batch of {job.global_batch_size:,} "
+        f"sequences, at {front.price.per_hour:,.2f} {currency} an accelerator-hour. A size is on the front if no other "
+        "is faster, smaller and cheaper. Predicted by shardplan.",
         panel_size=(560, 400),
     )
 

@@ -107,7 +107,7 @@ def scale_chart(scaling: Scaling) -> Chart:
         title=f"{question.model.name} on {question.cluster.name}: one job on more accelerators",
         panels=(_times(sizes, points), _rates(sizes, points), _gains(sizes, points, scaling.least_gain)),
         num_columns=3,
-        note="Each point is the plan to take at its size, at one global batch of "
+        note="Each point is the recommended plan at its size, at one global batch of "
         f"{question.job.global_batch_size:,} sequences. Marginal efficiency: the tokens per second that each added "
         "accelerator brings, over those of one accelerator at the smallest size. Predicted by shardplan.",
         panel_size=(440, 380),

@@ -112,7 +112,7 @@ def _other(taken: Estimate | None, fastest: Estimate) -> str:
     """The step time of the plan to take, where that is another."""
     if taken is None or taken.plan == fastest.plan:
         return ""
-    return f"; the plan to take has {format_time(taken.step_time)}"
+    return f"; the recommended plan has {format_time(taken.step_time)}"
 
 
 def most_important(found: Sensitivity) -> str:

@@ -52,7 +52,7 @@ def columns(found: WhatIf) -> list[Column]:
     return [
         Column("change", "change", lambda step: step.label, lambda label: label or "before", is_text=True),
         Column("", "same plan", lambda step: step, same_text),
-        Column("step_time_s", "plan to take", of_plan(estimate, "step_time"), format_time),
+        Column("step_time_s", "recommended", of_plan(estimate, "step_time"), format_time),
         Column("step_time_p10_s", None, of_plan(estimate, "step_time_p10")),
         Column("step_time_p90_s", None, of_plan(estimate, "step_time_p90")),
         Column("", "against before", against, signed_percent),
@@ -126,7 +126,7 @@ def whatif_document(found: WhatIf, given: Sequence[str] = ()) -> AnswerDocument:
     )
 
 
-NOTE: Final = "same plan: as it stands; plan to take: planned again"
+NOTE: Final = "same plan: unchanged; recommended: planned again"
 TERMS: Final = "Before and after all changes"
 TERMS_NOTE: Final = "bar: how much less (left) or more (right)"
 
@@ -159,7 +159,7 @@ def whatif_chart(found: WhatIf) -> Chart:
         title=f"{question.model.name} on {question.cluster.name}: {'; '.join(each.label for each in found.steps[1:])}",
         panels=(_waterfall(found), _steps(found.steps)),
         num_columns=2,
-        note="Left: the step of the plan to take before, its terms that change, and the step after all changes. "
+        note="Left: the step of the recommended plan before, its terms that change, and the step after all changes. "
         "Right: the step after each change against that before, with the plan of before as it stands and with the plan "
         "to take. "
         "Predicted by shardplan.",
@@ -230,7 +230,7 @@ def _steps(steps: Sequence[ChangeStep]) -> Panel:
             kind="bars",
             colour=colour,
         )
-        for name, plans, colour in (("same plan", same, PALETTE[5]), ("plan to take", taken, PALETTE[0]))
+        for name, plans, colour in (("same plan", same, PALETTE[5]), ("recommended", taken, PALETTE[0]))
     ]
     against = Axis(title="step time against before [%]")
     return Panel(title="after each change", x=NAMES, y=against, series=tuple(series))

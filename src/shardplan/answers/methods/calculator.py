@@ -342,7 +342,7 @@ def _texts(report: CalculatorReport) -> Iterator[Part]:
         first = f"ep {hint['ep']}: {hint['experts_per_gpu']} experts per GPU, {calls}"
         yield Part("Its word on experts", [Bullets([first, *hint["hints"]])])
     note = "" if report.recommended is None else "figures of the recommended configuration"
-    yield Part("Wrong with it", [Bullets([_error_text(error) for error in report.known_errors])], note)
+    yield Part("Known errors", [Bullets([_error_text(error) for error in report.known_errors])], note)
     if report.assumptions:
         yield assumptions_part(report.assumptions)
 

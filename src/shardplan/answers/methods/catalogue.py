@@ -177,7 +177,7 @@ def searcher_document(case: Mapping[str, Any], answer: Mapping[str, Any], *, top
         ],
         parts=[
             Part("Configurations", [table], f"fastest first; {len(rows)} of {len(order):,}"),
-            Part("Wrong with it", [Bullets(answer["notes"])]),
+            Part("Known errors", [Bullets(answer["notes"])]),
         ],
         record=lambda: answer_record("searcher", case, answer),
     )

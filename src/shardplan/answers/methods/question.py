@@ -181,9 +181,9 @@ def method_document(report: MethodReport) -> AnswerDocument:
     """Verdict, configurations, how the question was put, what was ignored."""
     question, answer = report.question, report.answer
     texts = (
-        ("Put in its terms", "", answer.mapped),
+        ("The question in its terms", "", answer.mapped),
         ("Ignored", "what the method does not know", answer.ignored),
-        ("Wrong with it", "known errors that touch this answer", answer.notes),
+        ("Known errors", "that affect this answer", answer.notes),
     )
     return AnswerDocument(
         name="method-answer",

@@ -81,15 +81,9 @@ def audit_rl(
     asked = ask_rl(record, rl)
     result = RlResult(task=asked.task, plans=(_plan(rules, asked),), refused={})
     notes = (*dict.fromkeys((*rules.notes, *launch.facts.notes)),)
-    audit = RlAudit(
-        launch=launch, result=result, assumptions=(*asked.assumptions, USUAL), notes=notes, taken=_taken(rules)
-    )
+    taken = {**rules.instead, **{key: (rules.facts.value(key), why) for key, why in rules.likely.items()}}
+    audit = RlAudit(launch=launch, result=result, assumptions=(*asked.assumptions, USUAL), notes=notes, taken=taken)
     return replace(audit, range=_range(rules, ask, found, cluster)) if ANSWER in rules.likely else audit
-
-
-def _taken(rules: Rules) -> Taken:
-    """What was taken for what is not priced, and for what no file states."""
-    return {**rules.instead, **{key: (rules.facts.value(key), why) for key, why in rules.likely.items()}}
 
 
 def _range(rules: Rules, ask: Ask, model: ModelConfig, cluster: Cluster) -> tuple[float, float] | None:

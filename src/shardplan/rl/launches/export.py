@@ -30,12 +30,14 @@ SAME: Final = 0.005
 """Relative difference of a step that is read again, up to which it is the same."""
 
 
-def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch") -> Export:
-    """The launch file of a plan of an RL step. Raises ``InputError``."""
-    record = parse_document(read_text(path, PLAN_FILE), label=str(path), is_json=True)
+def export_rl(source: Path | Mapping[str, Any], to: str, pick: int | None = None, stem: str = "launch") -> Export:
+    """The launch file of a plan of an RL step, from its answer as a file or a mapping. Raises ``InputError``."""
+    record = source if isinstance(source, Mapping) else parse_document(
+        read_text(source, PLAN_FILE), label=str(source), is_json=True
+    )  # fmt: skip
     if record.get("schema") != SCHEMA or "inputs" not in record:
         raise InputError(
-            f"{path} has the schema {shown(str(record.get('schema')))}",
+            f"{source} has the schema {shown(str(record.get('schema')))}",
             rule=f"a launch file for {to} is written of an RL step",
             hint="make it with `shardplan rl ... --json rl.json`",
         )
@@ -54,11 +56,11 @@ def export_rl(path: Path, to: str, pick: int | None = None, stem: str = "launch"
         raise InputError(error.message, rule=error.rule, hint=f"{error.hint}{other}") from None
     end = ".yaml" if to == "nemo-rl" else ".sh"
     title = f"{DIALECTS[to].record['title']} {DIALECTS[to].version}"
-    lost = tuple(_differences(case, text, end))
+    lost, flags = tuple(_differences(case, text, end)), " ".join(f"--given {k}={v}" for k, v in given(case).items())
     head = [
         f"Written by shardplan: {case.model.name}, {case.row['placement']}, {case.row['plan_text']}.",
         f"Names of options as of {title}.",
-        f"Read it again with: shardplan audit {stem}{end} --cluster {case.cluster.name} {given_text(case)}",
+        f"Read it again with: shardplan audit {stem}{end} --cluster {case.cluster.name} {flags}",
         *(f"Not expressed here: {each}" for each in lost),
     ]
     shebang = "#!/bin/bash\n" if end == ".sh" else ""
@@ -88,11 +90,6 @@ def given(case: RlCase) -> dict[str, str]:
     release = str(rl.get("framework") or "").partition(":")[2]
     found |= {"release": release} if release else {}
     return found | ({"reward_seconds": f"{rl['reward_seconds']:g}"} if rl["reward_seconds"] else {})
-
-
-def given_text(case: RlCase) -> str:
-    """The same as flags."""
-    return " ".join(f"--given {key}={value}" for key, value in given(case).items())
 
 
 def _case(record: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> RlCase:

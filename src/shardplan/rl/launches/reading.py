@@ -141,7 +141,7 @@ def _owner(launch: Launch) -> str | None:
         if name == "slime" and settings.value("loss-type") == "sft_loss":
             continue  # supervised training by Megatron's options
         if name == "ms-swift":
-            if "swift" in (*launch.launchers, program) and _rlhf_type(settings) in ("grpo", "ppo"):
+            if "swift" in (*launch.launchers, program) and str(settings.value("rlhf_type")).lower() in ("grpo", "ppo"):
                 return name
         elif name == "trl" and "grpo" in program.lower() and settings.has("num_generations"):
             return name
@@ -152,10 +152,6 @@ def _owner(launch: Launch) -> str | None:
         ):
             return name
     return None
-
-
-def _rlhf_type(settings: Settings) -> str:
-    return str(settings.value("rlhf_type")).lower()
 
 
 def _line_settings(launch: Launch, name: str) -> Settings:

@@ -137,12 +137,8 @@ def _options_of(case: RlCase, name: str, own: Mapping[str, Any]) -> dict[str, An
     record = DIALECTS[name].record
     rows = {**record["options"], **record.get(case.backend, {})}
     facts = {key: value for key, value in {**_facts(case), **own}.items() if value is not None and key in rows}
-    return {_name(rows[key]): _word(rows[key]["read"], value) for key, value in facts.items()}
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    """The option that is written, of those that a row reads."""
-    return str(row.get("written", row["names"][0]))
+    named = {key: str(rows[key].get("written", rows[key]["names"][0])) for key in facts}
+    return {named[key]: _word(rows[key]["read"], value) for key, value in facts.items()}
 
 
 def _word(read: Any, value: Any) -> Any:

@@ -39,7 +39,7 @@ class View(NamedTuple):
         return f"{self.path.rstrip('/')}/answer"
 
 
-PLAN: Final = View("/", "Plan", "the plan to take for a model on a cluster, and the plans around it")
+PLAN: Final = View("/", "Plan", "the recommended plan for a model on a cluster, and the plans around it")
 STEP: Final = View(
     "/step", "Step", "one step of a plan: its timeline, memory, operators, traffic, and its schedules side by side"
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
@@ -21,12 +20,14 @@ from shardplan.base.fields import dataclass
 from shardplan.inputs.readers.typed import whole
 from shardplan.launch.audit.answer import Audit
 from shardplan.launch.dialects.reading import Taken
+from shardplan.render.html import Html, assumed_html
 from shardplan.reports.texts.plan import field_text
 from shardplan.reports.truth import truth_of
+from shardplan.web.decisions import asked_of
 from shardplan.web.decisions import shown as shown_document
 from shardplan.web.json.asking import alone
 from shardplan.web.pages import AUDIT as VIEW
-from shardplan.web.pages.rendering import fragment, markup_of, page, shown_parts
+from shardplan.web.pages.rendering import fragment, html_of, page, shown_parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.settings import MOST_TEXT
 from shardplan.web.state import BOTH, MOST_ACCELERATORS, PageQuestion, named, names_of
@@ -162,7 +163,7 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "framework": f"{reading.framework} {reading.version}".strip(),
         "runs": audit.runs,
         "is_complete": not put.missing,
-        "what_runs": markup_of(what_runs(audit)[1:]),
+        "what_runs": html_of(what_runs(audit)[1:]),
         "needs": [*_needs({**put.missing, **_taken(audit.taken)})],
         "told": [*_told(script)],
         "violations": audit.violations,
@@ -170,9 +171,9 @@ def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, An
         "shown": None if estimate is None else shown_plan(estimate),
         "truth": None if estimate is None or question is None else truth_shown(truth_of(question, estimate)),
         "improvements": [(each, change_texts(each)) for each in audit.improvements],
-        "observed": [(part.note, markup_of(part.blocks)) for part in map(observed_part, audit.observed)],
-        "read": [(each, Markup(html.replace(f"{folder}/", ""))) for each, html in shown_parts(read)],  # noqa: S704
-        "assumptions": assumed_texts(audit),
+        "observed": [(part.note, html_of(part.blocks)) for part in map(observed_part, audit.observed)],
+        "read": [(each, Html(html.replace(f"{folder}/", ""))) for each, html in shown_parts(read)],
+        "assumed": assumed_html(assumed_texts(audit)),
     }
 
 
@@ -186,8 +187,8 @@ def rl_texts(document: AnswerDocument | None, script: PastedScript, others: dict
     texts = {"told": [*_told(script)], "is_complete": document is not None, "fits": False, **others}
     if document is None:
         return texts
-    own = {"fits": document.is_yes, "title": document.head[0].words, "subject": document.head[1:]}
-    return {**texts, **shown_document(document), **own}
+    own = {"fits": document.is_yes, "tone": "good" if document.is_yes else "bad"}
+    return {**texts, **shown_document(document), **asked_of(document), **own}
 
 
 def _words(key: str) -> str:

@@ -170,7 +170,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     noted.end()
     context = {**cards(request, asked), **shown}
     return fragment(
-        request, "decide_answer.html", address=asked.address(), asked=asked, question=asked.question, **context
+        request, "document_answer.html", address=asked.address(), asked=asked, question=asked.question, **context
     )
 
 

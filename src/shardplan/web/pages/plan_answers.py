@@ -42,7 +42,7 @@ from shardplan.reports.texts.explanation import (
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.truth import truth_of
 from shardplan.web.answered import IN_TABLE, Filtered, PageAnswer, answered, filtered, points_of, space_record
-from shardplan.web.pages.rendering import fragment, markup_of, parts
+from shardplan.web.pages.rendering import fragment, html_of, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.session import session_in, session_record
 from shardplan.web.state import PageQuestion, given_in, plan_code, question_of
@@ -211,7 +211,7 @@ async def compare(request: Request) -> HTMLResponse:
     question = await question_of(request)
     columns, failed = await _columns(request, question)
     shown = await answer(request, lambda _stop: compared(columns, failed))
-    shown["verdict"] = markup_of(shown["verdict"])
+    shown["verdict"] = html_of(shown["verdict"])
     return fragment(request, "plan_compare.html", address=f"/?{question.query()}", **shown)
 
 
@@ -288,7 +288,7 @@ async def opened(request: Request) -> Response:
 
 KEPT: Final = "?"
 BARS: Final = ("time", "rates", "memory", "communication")
-"""Sections whose numbers have a bar: of times on one scale, of the others each row on its own."""
+"""Sections whose numbers have a bar: of a step's times on one scale, of the others each row on its own."""
 LOWER_IS_BETTER: Final = ("time", "memory", "communication")
 
 
@@ -352,7 +352,7 @@ def _words(pin: str) -> str:
 
 def _sections(found: Comparison) -> Iterator[dict[str, Any]]:
     """The rows in sections, each number with its difference and its bar."""
-    longest = max((value for row in found.rows if row.section == "time" for value in _numbers(row)), default=1.0)
+    longest = max((value for row in found.rows if _is_of_step(row) for value in _numbers(row)), default=1.0)
     for section, (title, note) in TITLES.items():
         rows = [row for row in found.rows if row.section == section]
         if rows:
@@ -362,12 +362,16 @@ def _sections(found: Comparison) -> Iterator[dict[str, Any]]:
             yield {"title": title, "note": note.partition(";")[0], "rows": cells}
 
 
+def _is_of_step(row: Row) -> bool:
+    return row.section == "time" and row.unit == "s" and row.name != "time_to_train"
+
+
 def _numbers(row: Row) -> list[float]:
-    return [value for value in row.values if isinstance(value, int | float)] if row.name != "time_to_train" else []
+    return [value for value in row.values if isinstance(value, int | float)]
 
 
 def _cells(row: Row, longest: float) -> Iterator[dict[str, Any]]:
-    most = longest if row.section == "time" and row.unit == "s" else max(_numbers(row), default=0.0)
+    most = longest if _is_of_step(row) else max(_numbers(row), default=0.0)
     for index, value in enumerate(row.values):
         change = row.changes[index] or 0.0
         has_bar = row.section in BARS and isinstance(value, int | float) and most > 0
@@ -375,5 +379,5 @@ def _cells(row: Row, longest: float) -> Iterator[dict[str, Any]]:
             "text": value_text(row, index),
             "change": change_text(row, index),
             "is_worse": (change > 0) == (row.section in LOWER_IS_BETTER),
-            "bar": min(value / most, 1.0) if has_bar else None,
+            "bar": value / most if has_bar else None,
         }

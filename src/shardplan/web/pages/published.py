@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, Final
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
@@ -22,12 +21,13 @@ from shardplan.methods.subramanian2024.figures import FIGURES, figure
 from shardplan.methods.subramanian2024.strategies import STRATEGIES
 from shardplan.methods.subramanian2024.study import MODELS, NVLINK_SIZES, Study, StudyEntry, study
 from shardplan.planner.stopping import Stop, check
+from shardplan.render.html import Html
 from shardplan.reports.texts.answer import percent
 from shardplan.web.answered import PageAnswer
 from shardplan.web.pages import PUBLISHED as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.rendering import fragment, markup_of, page
+from shardplan.web.pages.rendering import fragment, html_of, page
 from shardplan.web.panels import panel_figures, shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, named, question_of
 from shardplan.web.workplace import answer as answered
@@ -161,9 +161,9 @@ def _one(method: Method, found: PageAnswer) -> dict[str, Any]:
     return {**about, "refusal": None, "pair": next(iter(report.pairs), None), "parts": _parts(method_document(report))}
 
 
-def _parts(document: AnswerDocument) -> list[tuple[Part, Markup]]:
+def _parts(document: AnswerDocument) -> list[tuple[Part, Html]]:
     """Parts of a document, but for what the page shows itself."""
-    return [(each, markup_of(each.blocks)) for each in document.parts if each.title not in OWN_PARTS]
+    return [(each, html_of(each.blocks)) for each in document.parts if each.title not in OWN_PARTS]
 
 
 OWN_PARTS: Final = ("Configurations", "Next steps")

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -24,7 +23,7 @@ from shardplan.base.fields import described
 from shardplan.base.units import format_bytes, format_count, format_rate, format_time
 from shardplan.base.version import VERSION
 from shardplan.inputs.plan import Plan
-from shardplan.render.html import Address, blocks_html
+from shardplan.render.html import Address, Html, blocks_html
 from shardplan.reports.texts.answer import percent, signed_percent
 from shardplan.web.pages import VIEWS, View, static_url
 
@@ -107,33 +106,33 @@ async def page(
     shown: dict[str, Any] = {}
     if is_in_page(request):
         try:
-            shown = {"answer": _markup(await answer(request))}
+            shown = {"answer": _html(await answer(request))}
         except ShardplanError as error:
             status = 422
             panel = fragment(request, "error.html", status=status, **problem_context(error, status))
-            shown = {"answer": _markup(panel), "status": status}
+            shown = {"answer": _html(panel), "status": status}
     return fragment(request, template, view=view, views=VIEWS, **shown, **context)
 
 
-async def parts(request: Request, **functions: Callable[[Request], Awaitable[Response]]) -> dict[str, Markup]:
+async def parts(request: Request, **functions: Callable[[Request], Awaitable[Response]]) -> dict[str, Html]:
     """Pieces of an answer that scripts load later, where the answer is part of the page; otherwise empty ones."""
     if not is_in_page(request):
-        return dict.fromkeys(functions, Markup())
-    return {name: _markup(await function(request)) for name, function in functions.items()}
+        return dict.fromkeys(functions, Html())
+    return {name: _html(await function(request)) for name, function in functions.items()}
 
 
-def markup_of(blocks: Sequence[Block], address: Address | None = None) -> Markup:
+def html_of(blocks: Sequence[Block], address: Address | None = None) -> Html:
     """Blocks of a document for a template. ``address``: of the rows of tables."""
-    return Markup(blocks_html(blocks, address and (lambda row: relative(address(row)))))  # noqa: S704  # every text in it is escaped
+    return blocks_html(blocks, address and (lambda row: relative(address(row))))
 
 
-def shown_parts(parts: Iterable[Part], address: Address | None = None) -> list[tuple[Part, Markup]]:
+def shown_parts(parts: Iterable[Part], address: Address | None = None) -> list[tuple[Part, Html]]:
     """Parts of a document with their HTML, but for those that a page does not show."""
-    return [(each, html) for each in parts if (html := markup_of(each.blocks, address))]
+    return [(each, html) for each in parts if (html := html_of(each.blocks, address))]
 
 
-def _markup(response: Response) -> Markup:
-    return Markup(bytes(response.body).decode())  # noqa: S704  # from our own template, which escapes
+def _html(response: Response) -> Html:
+    return Html(bytes(response.body).decode())
 
 
 def fragment(

@@ -13,26 +13,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from shardplan.answers.plans import whole_percent
 from shardplan.api.rl import RlAnswer, planned
 from shardplan.ask.questions import choices
 from shardplan.ask.rl_forms import RlDecisionForm, RlForm
 from shardplan.base.errors import ShardplanError, UnknownNameError
 from shardplan.base.fields import Described, dataclass, described
-from shardplan.base.units import format_time, short_count
 from shardplan.decide.scale import checked_sizes
 from shardplan.decide.searching import Progress
 from shardplan.inputs.readers.typed import values_of
 from shardplan.inputs.readers.typed import whole as whole_number
 from shardplan.planner.stopping import SearchStopped, Stop
-from shardplan.rl.accuracy import band_of
 from shardplan.rl.engine import WEIGHT_BYTES, generation_data
 from shardplan.rl.programs import FRAMEWORKS, backends
 from shardplan.rl.question import RlQuestion
 from shardplan.rl.search import Move, RlPlan
 from shardplan.rl.task import ALGORITHMS, PLACEMENTS
 from shardplan.rl.transfer import transfer_methods
-from shardplan.web.decisions import Shown, listed, shown
+from shardplan.web.decisions import Shown, asked_of, listed, shown
 from shardplan.web.pages import RL as VIEW
 from shardplan.web.pages.decide import PATIENCE, noting
 from shardplan.web.pages.form import FormField, clusters, models, question_context
@@ -260,10 +257,8 @@ def _about(error: ShardplanError, asked: PageRlQuestion) -> str:
 def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
     """What the template shows."""
     found = plan(asked, stop, progress)
-    document = found.document()
-    best = found.best
-    link = "" if best is None else trainer_address(asked.question, best)
-    more = {"tiles": [] if best is None else tiles_of(best), "link": link}
+    document, best = found.document(), found.best
+    link = None if best is None else ("See the trainer's step", trainer_address(asked.question, best))
 
     def address(row: Any) -> str:
         """The page of a split next to the best one."""
@@ -272,23 +267,7 @@ def answer_of(asked: PageRlQuestion, stop: Stop, progress: Progress) -> Shown:
         values = {**asked.values, "generating": str(row.num_rollout), "sizes": ""}
         return PageRlQuestion(question=asked.question.with_values(gpus=str(row.num_train)), values=values).address()
 
-    return {**shown(document, address), "title": document.head[0].words, "subject": document.head[1:], **more}
-
-
-def tiles_of(plan: RlPlan) -> list[tuple[str, str, str]]:
-    """What matters most of a step: name, value and note."""
-    cycle, band = plan.cycle, band_of(plan)
-    span = f"{format_time(plan.step_time * band.low)} to {format_time(plan.step_time * band.high)}"
-    if cycle.shares_pool:
-        share = cycle.time_of("generation") / plan.step_time
-        pools = [("Generation", whole_percent(share), "of the step, then all train")]
-    else:
-        pools = [
-            ("Trainer waits", whole_percent(cycle.idle("trainer")), f"of the step, on {plan.num_train:,}"),
-            ("Generation waits", whole_percent(cycle.idle("rollout")), f"of the step, on {plan.num_rollout:,}"),
-        ]
-    rate = ("Throughput", short_count(plan.tokens_per_second), "tokens per second")
-    return [("Step", format_time(plan.step_time), span), rate, *pools]
+    return {**shown(document, address), **asked_of(document), "link": link}
 
 
 def trainer_address(question: PageQuestion, best: RlPlan) -> str:
@@ -329,7 +308,7 @@ async def the_answer(request: Request) -> HTMLResponse:
     key = asked.question.key("rl", *sorted(asked.values.items()))
     found = await answered(request, lambda stop: answer_of(asked, stop, noted.progress), key=key, patience=PATIENCE)
     noted.end()
-    return fragment(request, "rl_answer.html", address=asked.address(), **found)
+    return fragment(request, "document_answer.html", address=asked.address(), **found)
 
 
 ROUTES: Final = (Route("/rl", whole), Route("/rl/answer", the_answer, methods=BOTH))

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -22,6 +21,7 @@ from shardplan.estimation.ranks import layout_of
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import list_all_schedules, load_any_schedule
 from shardplan.planner.stopping import Stop, check
+from shardplan.render.html import Html
 from shardplan.reports.texts.answer import percent
 from shardplan.reports.texts.plan import plan_words
 from shardplan.reports.timeline.page import SCRIPTS, summary, timeline_body, timeline_html
@@ -37,7 +37,7 @@ from shardplan.web.figures import layout_figure, operators_figure, roofline_figu
 from shardplan.web.pages import STEP as VIEW
 from shardplan.web.pages.form import question_context, title_of
 from shardplan.web.pages.plan_answers import asked
-from shardplan.web.pages.rendering import fragment, markup_of, page, parts
+from shardplan.web.pages.rendering import fragment, html_of, page, parts
 from shardplan.web.panels import shown_plan
 from shardplan.web.state import BOTH, PageQuestion, given_in, plan_code, question_of
 from shardplan.web.verdict import truth_shown
@@ -79,12 +79,12 @@ def step_texts(shown: Simulated) -> dict[str, Any]:
         "num_events": f"{len(timeline.events):,}",
         "subject": timeline.subject,
         "summary": summary(timeline),
-        "timeline": Markup(timeline_body(timeline, has_layer=False)),  # noqa: S704  # our own, and its texts are JSON
-        "memory": markup_of(stages_part(step.step, timeline).blocks),
+        "timeline": Html(timeline_body(timeline, has_layer=False)),
+        "memory": html_of(stages_part(step.step, timeline).blocks),
         "operators_figure": operators_figure(timeline.drawn_layer),
-        "operators": markup_of([operators_table(timeline.drawn_layer)]),
+        "operators": html_of([operators_table(timeline.drawn_layer)]),
         "roofline_figure": roofline_figure(roofline),
-        "roofline": markup_of([roofline_table(roofline)]),
+        "roofline": html_of([roofline_table(roofline)]),
         "layout": layout_figure(layout_of(step.priced.question, estimate)),
     }
 

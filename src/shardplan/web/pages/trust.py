@@ -18,7 +18,7 @@ from shardplan.web.decisions import shown as shown_document
 from shardplan.web.pages import TRUST as VIEW
 from shardplan.web.pages.form import address, others
 from shardplan.web.pages.plan_answers import asked as search_of
-from shardplan.web.pages.rendering import fragment, is_in_page, markup_of, page
+from shardplan.web.pages.rendering import fragment, html_of, is_in_page, page
 from shardplan.web.state import BOTH, PageQuestion, given_in
 from shardplan.web.workplace import Cancelled
 from shardplan.web.workplace import answer as answered
@@ -175,11 +175,11 @@ def _shown(asked: TrustQuestion, near: tuple[NearRun, ...]) -> dict[str, Any]:
     return {
         "num_runs": len(runs),
         "figure": trust_figure(runs, quantity, asked.run, distances, as_ratio=asked.drawn == "ratio"),
-        "groups": markup_of([groups_table(groups, quantity, FACETS[asked.by].lower())]),
+        "groups": html_of([groups_table(groups, quantity, FACETS[asked.by].lower())]),
         "whole": groups[-1],
         "num_rows": len(rows),
-        "rows": markup_of([runs_table(rows, quantity)], address),
-        "near": markup_of([runs_table(measured, quantity, distances)], address) if measured else "",
+        "rows": html_of([runs_table(rows, quantity)], address),
+        "near": html_of([runs_table(measured, quantity, distances)], address) if measured else "",
         **(_account(asked.run) if asked.run else {"account": None}),
     }
 

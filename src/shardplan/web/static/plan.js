@@ -172,8 +172,8 @@ function figure(points, name, width) {
   const { x, y } = ranges(points);
   if (points.best) {
     data.push({
-      type: "scatter", mode: "markers", name: "plan to take", x: [points.best[0]], y: [points.best[1]], customdata: [[points.best[2], "the plan to take"]],
-      hovertemplate: "the plan to take<br>%{x:.3~g} s, %{y:.3~g} GB<extra></extra>",
+      type: "scatter", mode: "markers", name: "recommended plan", x: [points.best[0]], y: [points.best[1]], customdata: [[points.best[2], "the recommended plan"]],
+      hovertemplate: "the recommended plan<br>%{x:.3~g} s, %{y:.3~g} GB<extra></extra>",
       marker: { color: "var(--text)", symbol: "star", size: 14, line: { color: "var(--panel)", width: 1 } },
     });
   }
