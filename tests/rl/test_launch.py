@@ -148,6 +148,9 @@ def test_a_line_of_easyr1_stands_over_its_configuration(tmp_path: Path) -> None:
     step = read(tmp_path, "run.sh", line.format("")).result.task
     assert (step.answers.samples, step.reference, step.answers.prompts) == (8, True, 128)
     assert read(tmp_path, "config.yaml", EASYR1).result.task.reference is False
+    both = EASYR1.replace("adv_estimator: grpo", "adv_estimator: grpo, use_kl_loss: true")
+    assert both != EASYR1
+    assert read(tmp_path, "both.yaml", both).result.task.reference is False  # disable_kl goes before use_kl_loss
     noted = read(tmp_path, "run.sh", line.format("worker.actor.optim.strategy=adamw_bf16")).launch.facts.not_understood
     assert any("bf16 are priced as fp32" in text for text in noted)
 
@@ -481,6 +484,21 @@ def test_prompts_that_are_generated_beyond_those_that_train_are_said(tmp_path: P
     found = read(tmp_path, "run.sh", f"{VERL} algorithm.filter_groups.enable=True data.gen_batch_size=384")
     assert found.taken["generated"][0] == 128
     assert "384" in found.taken["generated"][1]
+
+
+def test_a_configuration_over_one_that_is_not_at_hand_asks_for_what_that_decides(tmp_path: Path) -> None:
+    """That of verl itself is on record; another one may say anything."""
+    text = f"""defaults: [BASE, _self_]
+data: {{train_batch_size: 128, max_prompt_length: 512, max_response_length: 1024}}
+{OWN}:
+  model: {{path: Qwen/Qwen3-8B, use_remove_padding: True, enable_gradient_checkpointing: True}}
+  rollout: {{n: 4, name: vllm}}
+  actor: {{ppo_mini_batch_size: 64, ppo_micro_batch_size_per_gpu: 2, use_kl_loss: True}}
+algorithm: {{adv_estimator: rloo}}
+"""
+    assert read(tmp_path, "own.yaml", text.replace("BASE", "ppo_trainer")).result.task.answers.samples == 4
+    with pytest.raises(InputError, match="memory_share: file:other_trainer"):
+        read(tmp_path, "other.yaml", text.replace("BASE", "other_trainer"))
 
 
 def test_a_mini_batch_above_the_batch_is_asked_for(tmp_path: Path) -> None:

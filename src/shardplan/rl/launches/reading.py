@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from shardplan.base.errors import InputError, ShardplanError
@@ -107,7 +107,7 @@ def _of_document(ask: Ask) -> RlLaunch | None:
         return own
     facts = begin(ask, name, DIALECTS[name].version)
     take_notes(facts, document)
-    _base(facts, name, settings)
+    _base(facts, name)
     _state(facts, name, settings)
     return RlLaunch(name, facts, settings)
 
@@ -172,7 +172,7 @@ def _of_line(ask: Ask, script: Script, launch: Launch, name: str) -> RlLaunch:
     if document is not None:
         take_notes(facts, document)
         settings = settings.over(Settings.of(document))
-        _base(facts, name, settings)
+        _base(facts, name)
     if name == "verl":
         settings = settings.over(_of_copy(facts, ask, launch))
     own = [word for word in launch.parsed().open if not (name in BY_KEYS and _PAIR.match(word.shown))]
@@ -284,15 +284,16 @@ _HYDRA: Final = re.compile(
 """Where a program says which configuration it has."""
 
 
-def _base(facts: Facts, name: str, settings: Settings) -> None:
-    """Defaults of a configuration that is based on another one hold where that one is on record."""
-    below = settings.value("defaults")
+def _base(facts: Facts, name: str) -> None:
+    """Defaults of a configuration that is based on one that is not at hand hold where that one is on record."""
     base = DIALECTS[name].record.get("base")
-    names = below if isinstance(below, tuple) else (below,)
-    if base is not None and below and any(str(each).rpartition("/")[2] != base for each in names):
-        facts.open = (f"file:{below}",)
-    elif base is not None:
-        facts.notes = [text for text in facts.notes if f"builds on {below}" not in text]
+    missing = {text: found[1] for text in facts.notes if (found := _BUILDS_ON.search(text)) is not None}
+    if base is not None:
+        facts.open = (*facts.open, *(f"file:{each}" for each in missing.values() if PurePath(each).name != base))
+        facts.notes = [text for text in facts.notes if text not in missing]
+
+
+_BUILDS_ON: Final = re.compile(r"builds on (\S+), which was not read")
 
 
 def _of_trainer(facts: Facts, ask: Ask, script: Script, launch: Launch, settings: Settings) -> None:
