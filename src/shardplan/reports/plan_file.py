@@ -115,7 +115,7 @@ class PlanFile:
 
     @property
     def best_pick(self) -> Pick:
-        """The recommended plan: the recommended one, or the first where none is recommended."""
+        """The recommended plan, or the first where none is recommended."""
         return 1 if self.search is None or self.search.ties is None else RECOMMENDED
 
     def pick(self, number: Pick) -> Estimate:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ADDED: Final = ("truth", "stages", "layout", "alive_at_peak", "observed", "page")
 """Parts of an answer that are written into its plan file, and not read."""
 Extra = Literal["ignore", "forbid"]
-"""What of keys that are not known."""
+"""What becomes of unknown keys."""
 
 
 @cache
