@@ -105,7 +105,7 @@ def _search(asked: Question) -> SearchResult:
 
 def _check(answer: ManyAnswer, alone: SearchResult) -> None:
     """Whether a search names the same plans."""
-    plans = [None if found is None else found.plan for found in (answer.found_fastest, answer.found_to_take)]
+    plans = [None if found is None else found.plan for found in (answer.found_fastest, answer.found_recommended)]
     expected = [each and each.plan for each in (next(iter(alone.estimates), None), alone.recommended)]
     if plans != expected:
         raise ValueError(f"search_many has another answer to {answer.question}")

@@ -39,8 +39,8 @@ from shardplan.inputs.readers.catalog import load_cluster, load_model
 from shardplan.inputs.software import CHOSEN, Software
 from shardplan.physics.frameworks.runnable import refusals
 from shardplan.physics.frameworks.usual_stack import usual_stack
+from shardplan.planner.priced_plans import ROOM_FACTOR
 from shardplan.planner.result import SearchResult
-from shardplan.planner.tied import ROOM_FACTOR
 
 RECORD = Path(__file__).parent / "records" / "random_questions.json"
 MODELS = (

@@ -28,7 +28,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN, OF_EXPERTS
 from shardplan.physics.frameworks.runnable import all_run, all_tested
 from shardplan.physics.frameworks.stack import Stack, load_stack
-from shardplan.planner.tied import has_headroom
+from shardplan.planner.priced_plans import has_headroom
 
 MOST_GAIN = 0.005
 """Share of the step that no switch may save."""

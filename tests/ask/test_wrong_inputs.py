@@ -428,7 +428,7 @@ FORMS: Final[list[tuple[str, dict[str, str]]]] = [
     ("bandwith", {"set.bandwith": "50 GB/s"}),
 ]
 """What the message must show, and fields of the form in place of those of a question."""
-SEARCHES: Final = ("planner.scope.survey_of", "decide.searching.best_of_alike")
+SEARCHES: Final = ("planner.scope.survey_of", "decide.searching.best_together")
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_different_models_are_compared_by_their_mfu(tmp_path: Path) -> None:
     assert "compare MFU, not step times" in text
 
 
-def test_files_of_searches_are_compared_by_the_plan_to_take(tmp_path: Path) -> None:
+def test_files_of_searches_are_compared_by_the_recommended_plan(tmp_path: Path) -> None:
     path = tmp_path / "plans.json"
     run("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--top", 2, "--json", path)
     other = tmp_path / "other.json"

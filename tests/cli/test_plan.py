@@ -221,7 +221,7 @@ def test_the_recommended_plan_is_shown_with_its_reason_and_its_flags(tmp_path: P
     assert len(record["plans"]) == 3
 
 
-def test_the_answer_is_one_screen_and_starts_with_the_plan_to_take() -> None:
+def test_the_answer_is_one_screen_and_starts_with_the_recommended_plan() -> None:
     asked = ("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", 512, "--tokens", "15T")
     lines = run(*asked).stdout.splitlines()
     assert len(lines) <= 46

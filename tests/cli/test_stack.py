@@ -132,7 +132,7 @@ def test_frameworks_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-def test_every_line_is_the_plan_to_take_of_its_framework() -> None:
+def test_every_line_is_the_recommended_plan_of_its_framework() -> None:
     record = answer("plan", *SMALL, *FEW, "--stack", "all")
     for each in record["frameworks"][:4]:
         own = answer("plan", *SMALL, *FEW, "--stack", each["stack"])

@@ -79,7 +79,7 @@ def test_a_sweep_with_questions_that_failed_exits_with_1_and_says_how_they_are_a
     grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("shardplan.decide.sweeps.rows.best_of_alike", lambda *_, **__: 1 / 0)
+        patch.setattr("shardplan.decide.sweeps.rows.best_together", lambda *_, **__: 1 / 0)
         result = run("sweep", grid, "--out", tmp_path / "out")
     assert result.exit_code == 1
     assert "8 failed" in result.stdout

@@ -14,8 +14,8 @@ from tests.cli.commands import answer, run
 import shardplan
 from shardplan.decide.pareto import not_dominated
 from shardplan.decide.searching import Searches
+from shardplan.planner.priced_plans import priced_cells
 from shardplan.planner.robustness import pessimistic_times
-from shardplan.planner.tied import priced_cells
 
 JOB: dict[str, Any] = {"sequence_length": 2048, "global_batch_size": 64}
 ARGUMENTS = (

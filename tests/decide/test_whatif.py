@@ -123,7 +123,7 @@ def test_changes_are_planned_anew(before: shardplan.SearchAnswer) -> None:
     assert [step.label for step in found.steps] == ["", "num accelerators 32", "global batch size 128"]
 
 
-def test_the_question_as_it_was_has_the_plan_to_take(before: shardplan.SearchAnswer) -> None:
+def test_the_question_as_it_was_has_the_recommended_plan(before: shardplan.SearchAnswer) -> None:
     found = shardplan.whatif(before, {"memory": "141GB"}, **SPACE)
     assert found.before.estimate is not None
     assert before.recommended is not None

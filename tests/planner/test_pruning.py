@@ -22,8 +22,8 @@ from tests.planner.small import (
     questions,
     spaces,
 )
-from tests.planner.test_alike import question
 from tests.planner.test_evaluation import listed
+from tests.planner.test_together import question
 
 from shardplan.base.errors import ShardplanError
 from shardplan.estimation.estimate import estimate_plan

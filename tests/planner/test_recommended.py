@@ -29,7 +29,8 @@ from shardplan.estimation.question import Question
 from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.runnable import all_tested
-from shardplan.planner.related.alike import best_of_alike
+from shardplan.planner.priced_plans import ROOM_FACTOR, has_headroom
+from shardplan.planner.related.together import best_together
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import ALIKE_TIME, Tested, complexity_of
@@ -37,7 +38,6 @@ from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
-from shardplan.planner.tied import ROOM_FACTOR, has_headroom
 from shardplan.reports.plan_file import PlanFile, plan_file_from_record, plan_file_record
 from shardplan.reports.recommendation import against_fastest, reason, recommendation
 
@@ -153,11 +153,11 @@ def test_questions_asked_together_follow_the_same_rule(asked: list[Question], li
         needed = plans[0].peak_memory_bytes
         asked = [*asked[:4], *(holding(asked[0], needed * share) for share in (1.0, 0.95, 1.03))]
     for tested in (None, by_chance):
-        together = best_of_alike(asked, Scope(limit=limit), to_take=True, tested=tested)
+        together = best_together(asked, Scope(limit=limit), with_recommended=True, tested=tested)
         for one, found in zip(asked, together, strict=True):
-            check_same(one, limit, tested, None if found.to_take is None else found.to_take.plan)
-        (alone,) = best_of_alike(asked[-1:], Scope(limit=limit), to_take=True, tested=tested)
-        assert alone.to_take == together[-1].to_take
+            check_same(one, limit, tested, None if found.recommended is None else found.recommended.plan)
+        (alone,) = best_together(asked[-1:], Scope(limit=limit), with_recommended=True, tested=tested)
+        assert alone.recommended == together[-1].recommended
 
 
 def check_same(one: Question, limit: dict[str, list[Any]], tested: Tested | None, plan: Plan | None) -> None:
@@ -248,7 +248,7 @@ def forms_left_by_the_rule(question: Question, fitting: list[PricedPlan]) -> lis
 
 @few(6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(moe=st.booleans(), data=st.data())
-def test_the_plan_to_take_is_that_of_the_rule_for_every_plan_under_all_software(
+def test_the_recommended_plan_is_that_of_the_rule_for_every_plan_under_all_software(
     *, moe: bool, data: st.DataObject
 ) -> None:
     """But for software that gains less than half a percent, which the answer leaves out.
@@ -293,10 +293,10 @@ def test_questions_asked_together_take_the_same_plans(shares: tuple[float, ...])
     inner, *outer = asked.cluster.tiers
     networks = [(inner, *(replace(tier, bandwidth=tier.bandwidth * share) for tier in outer)) for share in shares]
     questions = [replace(asked, cluster=replace(asked.cluster, tiers=tiers)) for tiers in networks]
-    together = best_of_alike(questions, Scope(limit=limit, stack=MEGATRON), to_take=True)
+    together = best_together(questions, Scope(limit=limit, stack=MEGATRON), with_recommended=True)
     for each, answer in zip(questions, together, strict=True):
         alone = search_question(each, limit=limit, stack=MEGATRON, suggestions=False, use_all=True).recommended
         assert alone is not None
-        assert answer.to_take is not None
-        assert answer.to_take.plan == alone.plan
-        assert answer.to_take.step_time == pytest.approx(alone.step_time, rel=SAME)
+        assert answer.recommended is not None
+        assert answer.recommended.plan == alone.plan
+        assert answer.recommended.step_time == pytest.approx(alone.step_time, rel=SAME)

@@ -54,7 +54,7 @@ def test_plans_have_the_times_of_the_simulation_and_its_order() -> None:
         assert estimate.step_time == pytest.approx(simulated.closed_form_time, rel=1e-9)
 
 
-def test_the_plan_to_take_is_chosen_after_the_simulation() -> None:
+def test_the_recommended_plan_is_chosen_after_the_simulation() -> None:
     """It ties with the fastest by simulated times, and its pessimistic time starts from its own."""
     result = searched(simulate_top=30)
     ties, best = result.ties, result.recommended

@@ -38,6 +38,7 @@ from shardplan.physics.validity import broken_rules
 from shardplan.planner.family import Family, KnownPipelines
 from shardplan.planner.framework_axes import CHOICES
 from shardplan.planner.points import families
+from shardplan.planner.priced_plans import Needs, has_headroom
 from shardplan.planner.pricing.tables import tables_of
 from shardplan.planner.pruning.bounds import ROUNDING, least_by_software, least_shares
 from shardplan.planner.pruning.computing import Computed, FastEnough
@@ -47,7 +48,6 @@ from shardplan.planner.result import SearchResult
 from shardplan.planner.search import search_question
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space, declare
-from shardplan.planner.tied import Needs, has_headroom
 
 MEGATRON = load_stack("megatron-lm")
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]

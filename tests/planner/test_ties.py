@@ -27,13 +27,13 @@ from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.profile import Profile
 from shardplan.inputs.readers.catalog import load_cluster, load_model
+from shardplan.planner.priced_plans import ROOM_FACTOR, priced_plans
 from shardplan.planner.restrictions import Restrictions
 from shardplan.planner.result import SearchResult
 from shardplan.planner.robustness import ALIKE_TIME, EVIDENCE, complexity_of
 from shardplan.planner.search import search_question
 from shardplan.planner.space import declare
 from shardplan.planner.survey import survey_of
-from shardplan.planner.tied import ROOM_FACTOR, priced_plans
 
 Priced = Estimate | PricedPlan
 LIMIT = {**CANDIDATES, "placement": ["tp-cp-ep-dp-pp"], "recompute_num_layers": [None]}

@@ -8,7 +8,7 @@ from tests.rl.steps import FEW, asked
 
 from shardplan.base.errors import InputError
 from shardplan.base.fields import replace
-from shardplan.planner.tied import has_headroom
+from shardplan.planner.priced_plans import has_headroom
 from shardplan.rl.search import LEAST_GAIN, PlacementSearch, search_rl
 from shardplan.rl.sizes import Trainers
 from shardplan.rl.task import PLACEMENTS

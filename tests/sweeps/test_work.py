@@ -13,7 +13,7 @@ from shardplan.decide.sweeps.rows import as_columns, rows_of, schema_of
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.parts.terms import TERMS
 from shardplan.planner.ranking import different_cells
-from shardplan.planner.related.alike import best_of_alike
+from shardplan.planner.related.together import best_together
 from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
 
@@ -41,7 +41,7 @@ def test_a_row_is_the_fastest_plan_of_a_search() -> None:
         assert sum(row[f"{key}_s"] for key in TERMS) == pytest.approx(row["step_time_s"], rel=1e-9)
 
 
-def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
+def test_a_row_has_the_recommended_plan_if_the_grid_asks_for_it() -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [6, 80], "plan": ["fastest", "recommended"]})
     assert grid.group_size == 2  # both capacities; each kind of plan apart
     rows = {(row["memory_bytes"], row["plan"]): row for row in rows_of(grid, range(4))}
@@ -63,8 +63,8 @@ def test_a_row_has_the_plan_to_take_if_the_grid_asks_for_it() -> None:
 def test_the_fastest_plans_of_several_capacities_are_those_of_each_alone(memories: tuple[float, ...]) -> None:
     grid = grid_of(SMALL | {"gpus": 8, "global_batch_size": 16, "memory": [*memories], "limit.tp": [[1, 2, 4, 8]]})
     asked_questions = [question_at(grid.point(number)) for number in range(len(memories))]
-    together = best_of_alike([each.question for each in asked_questions], asked_questions[0].scope)
-    alone = [best_of_alike([each.question], asked_questions[0].scope)[0] for each in asked_questions]
+    together = best_together([each.question for each in asked_questions], asked_questions[0].scope)
+    alone = [best_together([each.question], asked_questions[0].scope)[0] for each in asked_questions]
     assert [each.num_plans for each in together] == [each.num_plans for each in alone]
     times, expected = ([inf if a.fastest is None else a.fastest.step_time for a in each] for each in (together, alone))
     assert times == pytest.approx(expected, rel=1e-12)
@@ -96,7 +96,7 @@ def test_a_defect_is_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("shardplan.decide.sweeps.rows.best_of_alike", broken)
+    monkeypatch.setattr("shardplan.decide.sweeps.rows.best_together", broken)
     rows = rows_of(GRID, range(3))
     assert {(row["outcome"], row["reason"]) for row in rows} == {("failed", "ZeroDivisionError: by zero")}
 

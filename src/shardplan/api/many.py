@@ -17,9 +17,9 @@ from shardplan.estimation.question import PutQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
 from shardplan.planner.family import KnownPipelines
-from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike
 from shardplan.planner.related.frameworks import under_fastest
 from shardplan.planner.related.side_by_side import in_groups
+from shardplan.planner.related.together import AnsweredTogether, FoundPlan, best_together
 from shardplan.planner.restrictions import Given
 from shardplan.planner.scope import Scope
 from shardplan.planner.search import check_top, search_question
@@ -34,24 +34,24 @@ MOST_AHEAD: Final = 1024
 class ManyAnswer(SearchAnswer):
     """The answer to one of many questions: two plans at once, and everything else when it is read.
 
-    The fastest plan (``found_fastest``) and the recommended one (``found_to_take``) are known, with step time and
+    The fastest plan (``found_fastest``) and the recommended one (``found_recommended``) are known, with step time and
     memory; both are None if nothing fits. Their estimates (``fastest``, ``recommended``) are made when they are read.
     Everything else, such as ties, counts of plans that fit and further plans, comes from a separate search of the
     question, which runs once. All values equal those of :func:`search`.
     """
 
     found_fastest: FoundPlan | None
-    found_to_take: FoundPlan | None
+    found_recommended: FoundPlan | None
     _asked: _Asked
     _not_searched: tuple[str, ...]
 
     @classmethod
-    def of_found(cls, found: AlikeAnswer, asked: _Asked) -> ManyAnswer:
+    def of_found(cls, found: AnsweredTogether, asked: _Asked) -> ManyAnswer:
         """The answer with its two plans."""
         made = object.__new__(cls)
         known = {"question": asked.put.question, "num_plans_evaluated": found.num_plans, "num_plans_pruned": 0}
         nothing: dict[str, Any] = {"offers": (), "suggestions": (), "smallest": None}
-        plans = {"found_fastest": found.fastest, "found_to_take": found.to_take}
+        plans = {"found_fastest": found.fastest, "found_recommended": found.recommended}
         vars(made).update(known | nothing | plans | {"_asked": asked, "_not_searched": found.not_searched})
         return made
 
@@ -70,9 +70,9 @@ class ManyAnswer(SearchAnswer):
     @cached_property
     def recommended(self) -> PlanAnswer | None:
         """The plan that ``search`` recommends; None if nothing fits."""
-        if self.found_to_take is None:
+        if self.found_recommended is None:
             return None
-        return self.fastest if self.found_to_take == self.found_fastest else self._estimate(self.found_to_take)
+        return self.fastest if self.found_recommended == self.found_fastest else self._estimate(self.found_recommended)
 
     def _estimate(self, found: FoundPlan) -> PlanAnswer:
         """A plan in the form of a search's answer."""
@@ -164,11 +164,11 @@ def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]
     """The answers to some questions in their order; those of a group when its first one is due."""
     groups = in_groups([each.put.question for each in asked], [each.put.stack for each in asked])
     group_of = {number: group for group in groups for number in group}
-    found: dict[int, AlikeAnswer] = {}
+    found: dict[int, AnsweredTogether] = {}
     for number, each in enumerate(asked):
         if number not in found:
             group = [asked[other].put.question for other in group_of[number]]
-            answers = best_of_alike(group, replace(each.scope, stop=stop), to_take=True)
+            answers = best_together(group, replace(each.scope, stop=stop), with_recommended=True)
             found |= dict(zip(group_of[number], answers, strict=True))
         yield ManyAnswer.of_found(found.pop(number), each)
 

@@ -42,12 +42,12 @@ from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.estimation.estimate import Estimate, estimate_plan, estimate_plans
 from shardplan.estimation.question import Question
 from shardplan.planner.evaluation import Table
+from shardplan.planner.priced_plans import PricedPlans, priced_cells
 from shardplan.planner.pricing.pieces import SMALLEST
 from shardplan.planner.ranking import different_cells
-from shardplan.planner.related.forms import plainest, plan_to_take_of
+from shardplan.planner.related.forms import plainest, recommended_with_software
 from shardplan.planner.robustness import PlanFacts, pessimistic_times
 from shardplan.planner.survey import Survey
-from shardplan.planner.tied import PricedPlans, priced_cells
 
 Masks = Sequence[NDArray[np.bool_]]
 """Selected cells of every table."""
@@ -121,7 +121,7 @@ def _recommended(question: Question, survey: Survey, searches: Searches) -> Esti
     if priced is None:
         return None
     space, facts = survey.space, PlanFacts(question, priced, searches.tested(question))
-    priced, best = plan_to_take_of(question, facts, priced.index_of(cells[0]), space)
+    priced, best = recommended_with_software(question, facts, priced.index_of(cells[0]), space)
     plain = plainest(space, question, priced.plan(best), priced.needs(best))
     return estimate_plan(question, plain)
 

@@ -11,8 +11,8 @@ from shardplan.base.errors import ShardplanError
 from shardplan.base.fields import dataclass
 from shardplan.estimation.estimate import Estimate
 from shardplan.estimation.question import Question
-from shardplan.planner.related.alike import AlikeAnswer, FoundPlan, best_of_alike, estimates_of
 from shardplan.planner.related.side_by_side import in_groups
+from shardplan.planner.related.together import AnsweredTogether, FoundPlan, best_together, estimates_of
 from shardplan.planner.result import SearchResult
 from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
@@ -72,20 +72,20 @@ class Searches(Scope):
     def _answers_together(self, questions: Sequence[Question]) -> list[Answered]:
         """Answers to questions that differ only in memory and rates."""
         try:
-            found = best_of_alike(questions, self, to_take=True)
+            found = best_together(questions, self, with_recommended=True)
         except SearchStopped:
             raise
         except ShardplanError as error:
             return [Answered(question=question, reason=error.message) for question in questions]
         fastest = self._estimates(questions, found, [each.fastest for each in found])
-        to_take = self._estimates(questions, found, [each.to_take for each in found])
+        recommended = self._estimates(questions, found, [each.recommended for each in found])
         return [
             Answered(question=question, estimate=taken, fastest=first, reason=None if first else why_none(each))
-            for question, taken, first, each in zip(questions, to_take, fastest, found, strict=True)
+            for question, taken, first, each in zip(questions, recommended, fastest, found, strict=True)
         ]
 
     def _estimates(
-        self, questions: Sequence[Question], found: Sequence[AlikeAnswer], plans: Sequence[FoundPlan | None]
+        self, questions: Sequence[Question], found: Sequence[AnsweredTogether], plans: Sequence[FoundPlan | None]
     ) -> list[Estimate | None]:
         """The full estimates, with values that the search does not compute."""
         return [
@@ -103,6 +103,6 @@ class Searches(Scope):
             return None
 
 
-def why_none(found: AlikeAnswer) -> str:
+def why_none(found: AnsweredTogether) -> str:
     """Why no plan was found."""
     return f"none of {found.num_plans:,} valid plans fits in memory" if found.num_plans else "no plan is valid"

@@ -21,10 +21,10 @@ from shardplan.estimation.priced import PricedPlan
 from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.physics.schedules.registry import load_schedule
+from shardplan.planner.priced_plans import PricedPlans
 from shardplan.planner.ranking import DEGREES
 from shardplan.planner.robustness import candidates_of
 from shardplan.planner.stopping import Stop, check
-from shardplan.planner.tied import PricedPlans
 from shardplan.simulation.plan import simulate_priced
 from shardplan.simulation.step import KnownSteps
 

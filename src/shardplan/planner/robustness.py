@@ -40,7 +40,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.physics.frameworks.runnable import all_tested
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.tied import ROOM_FACTOR, SAME, PricedPlans, has_headroom
+from shardplan.planner.priced_plans import ROOM_FACTOR, SAME, PricedPlans, has_headroom
 
 if TYPE_CHECKING:
     from shardplan.planner.retiming import Retimed

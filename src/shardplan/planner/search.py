@@ -21,9 +21,10 @@ from shardplan.physics.frameworks.libraries import needed_libraries
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.evaluation import sample_of
 from shardplan.planner.family import KnownPipelines
+from shardplan.planner.priced_plans import PricedPlans
 from shardplan.planner.ranking import Cell, different_cells
 from shardplan.planner.related.counts import fewer_that_are_faster, has_enough_layouts
-from shardplan.planner.related.forms import plainest, plan_to_take_of
+from shardplan.planner.related.forms import plainest, recommended_with_software
 from shardplan.planner.related.neighbours import Neighbours, has_few_sequences, offers_of
 from shardplan.planner.related.suggestions import suggest
 from shardplan.planner.restrictions import LIBRARY, Given
@@ -34,7 +35,6 @@ from shardplan.planner.scope import Scope
 from shardplan.planner.software import limited_to
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Listing, Progress, Survey
-from shardplan.planner.tied import PricedPlans
 
 
 def search_question(
@@ -193,7 +193,7 @@ def _answers(survey: Survey, cells: list[Cell], retimes: Retime | None, tested: 
         return (), None
     found = [index for cell in cells if (index := survey.priced.index_of(cell)) is not None]
     facts = PlanFacts(question, survey.priced, tested)
-    priced, best = plan_to_take_of(question, facts, found[0] if found else None, space)
+    priced, best = recommended_with_software(question, facts, found[0] if found else None, space)
     if retimes is not None:
         retiming = retimes(question, priced, [*found[:1], best, *found])
         return _retimed(question, (survey.priced, priced), found, retiming, tested)

@@ -28,6 +28,7 @@ from shardplan.inputs.plan import Plan
 from shardplan.planner.evaluation import Table, best_plans, evaluated
 from shardplan.planner.family import Family, KnownPipelines
 from shardplan.planner.points import families
+from shardplan.planner.priced_plans import ROOM_FACTOR, PricedPlans, fastest_of, has_headroom, priced_plans
 from shardplan.planner.pricing.pieces import FASTEST, Objective
 from shardplan.planner.pricing.tables import Tables, tables_of
 from shardplan.planner.pruning.computing import EVERY, FastEnough
@@ -35,7 +36,6 @@ from shardplan.planner.pruning.pruned import Pruned, PrunedFamily, counted, prun
 from shardplan.planner.ranking import Cell, best_cell, cells_with, least_of_different
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import ROOM_FACTOR, PricedPlans, fastest_of, has_headroom, priced_plans
 
 FIRST: Final = 64
 """Sets of degrees of which the most promising plans are priced first, to find a limit."""

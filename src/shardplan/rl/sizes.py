@@ -21,12 +21,12 @@ from shardplan.estimation.estimate import price_plans
 from shardplan.estimation.question import Question
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.plan import Plan
+from shardplan.planner.priced_plans import roomy_memory
 from shardplan.planner.ranking import DIFFERENCES, different_cells
 from shardplan.planner.related.counts import can_fit
 from shardplan.planner.space import INNER
 from shardplan.planner.stopping import SearchStopped
 from shardplan.planner.survey import Listing
-from shardplan.planner.tied import roomy_memory
 from shardplan.rl.task import RlTask
 from shardplan.rl.trainer import Trained
 

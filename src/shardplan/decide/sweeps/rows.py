@@ -23,7 +23,7 @@ from shardplan.estimation.parts.terms import IN_FILES
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.planner.family import KnownPipelines
-from shardplan.planner.related.alike import best_of_alike, estimates_of
+from shardplan.planner.related.together import best_together, estimates_of
 
 Cell = Literal["int", "float", "bool", "text"]
 Row = dict[str, Any]
@@ -208,8 +208,8 @@ def _answer_columns(asked_questions: Sequence[GridQuestion]) -> Iterable[Row]:
     first, questions = asked_questions[0], [each.question for each in asked_questions]
     wanted = first.is_recommended
     try:
-        found = best_of_alike(questions, replace(first.scope, known=KNOWN), to_take=wanted)
-        plans = [each.to_take if wanted else each.fastest for each in found]
+        found = best_together(questions, replace(first.scope, known=KNOWN), with_recommended=wanted)
+        plans = [each.recommended if wanted else each.fastest for each in found]
         answers = estimates_of(questions, plans, first.scope.stack)
     except Exception as error:  # noqa: BLE001  # as above
         return [_failed(error)] * len(asked_questions)

@@ -24,7 +24,7 @@ from shardplan.planner.evaluation import Table
 from shardplan.planner.family import Family
 from shardplan.planner.pruning.pruned import tables_of_pruned
 from shardplan.planner.ranking import cells_with, different_cells
-from shardplan.planner.related.forms import plan_to_take_of
+from shardplan.planner.related.forms import recommended_with_software
 from shardplan.planner.robustness import PlanFacts
 from shardplan.planner.scope import Scope
 from shardplan.planner.space import Space
@@ -119,7 +119,7 @@ def _searched(question: Question, plan: Plan, keep: Sequence[str], scope: Scope)
         yield from listed.plans(cells)
         if listed.priced is not None:
             facts = PlanFacts(question, listed.priced, scope.tested(question))
-            priced, best = plan_to_take_of(question, facts, None, survey.space)
+            priced, best = recommended_with_software(question, facts, None, survey.space)
             yield priced.plan(best)
 
 

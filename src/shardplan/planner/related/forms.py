@@ -27,10 +27,10 @@ from shardplan.inputs.plan_numbers import Degrees, differing_in_numbers
 from shardplan.inputs.software import CHOSEN
 from shardplan.physics.frameworks.runnable import all_tested, untested
 from shardplan.planner.framework_axes import VARIED
+from shardplan.planner.priced_plans import SAME, Needs, PricedPlans, has_headroom
 from shardplan.planner.robustness import ALIKE_TIME, PlanFacts, candidates_of, not_dominated, recommended_of
 from shardplan.planner.software import orders
 from shardplan.planner.space import Space
-from shardplan.planner.tied import SAME, Needs, PricedPlans, has_headroom
 
 CHANGED: Final = ("overlap_tp", "moe_dispatcher", "cuda_graphs")
 """Choices of which a search leaves out values that are never better, without a difference in memory."""
@@ -42,7 +42,7 @@ Ranks = tuple[Any, ...]
 """Places of the values of software in orders in which plans get no slower; values themselves where there is none."""
 
 
-def plan_to_take_of(
+def recommended_with_software(
     question: Question, facts: PlanFacts, fastest: int | None, space: Space, among: Indices | None = None
 ) -> tuple[PricedPlans, int]:
     """The index of the plan to recommend, of those priced and of forms of them that something shows to run; with all.

@@ -44,7 +44,6 @@ from shardplan.estimation.question import Question
 from shardplan.inputs.plan import Plan
 from shardplan.planner.pruning.computing import Computed, FastEnough
 from shardplan.planner.ranking import Cell, best_cell
-from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.counts import (
     Pair,
     asked_pair,
@@ -55,6 +54,7 @@ from shardplan.planner.related.counts import (
     pairs_near,
     worth,
 )
+from shardplan.planner.related.together import recommended_plan
 from shardplan.planner.result import Offer
 from shardplan.planner.scope import Scope
 from shardplan.planner.survey import BestWith, Survey
@@ -156,7 +156,7 @@ def nearest_with_plans(question: Question, scope: Scope, *, has_plans: bool = Fa
     found = searched.faster_than(0.0, _promising(question, has_plans=has_plans))
     best = max(map(_rate, found), default=1.0)
     offers = _worth_it(question, [replace(each, gain=_rate(each) / best - 1) for each in found])
-    return tuple(replace(each, estimate=searched.to_take(each)) for each in offers)
+    return tuple(replace(each, estimate=searched.recommended(each)) for each in offers)
 
 
 def _rate(offer: Offer) -> float:
@@ -178,10 +178,10 @@ class Neighbours:
         number, batch = pair
         return replace(self.question, num_accelerators=number, job=replace(self.question.job, global_batch_size=batch))
 
-    def to_take(self, offer: Offer) -> Estimate:
+    def recommended(self, offer: Offer) -> Estimate:
         """The recommended plan of a pair, where its fastest is known."""
         asked = self.asked((offer.num_accelerators, offer.global_batch_size))
-        taken = plan_to_take(asked, self.scope, self.scope.tables(asked))
+        taken = recommended_plan(asked, self.scope, self.scope.tables(asked))
         return taken[0] if taken else offer.estimate
 
     def fastest_with(self, batch: int, within: float) -> Estimate | None:

@@ -24,7 +24,7 @@ from shardplan.inputs.cluster import Cluster
 from shardplan.physics.costs.network import Network
 from shardplan.physics.costs.roofline import MachineRates
 from shardplan.physics.frameworks.stack import Stack
-from shardplan.planner.tied import ROOM_FACTOR, SAME, roomy_memory
+from shardplan.planner.priced_plans import ROOM_FACTOR, SAME, roomy_memory
 
 NUM_AXES = 2
 """Axes of the plans behind that of the networks: slots of recomputation (or kinds of sharding), and points."""
@@ -134,7 +134,7 @@ TOLD: Final = ("sources", "marks", "notes", "assumptions", "price_per_hour")
 
 
 def in_groups(questions: Sequence[Question], stacks: Sequence[Stack | None]) -> list[list[int]]:
-    """Positions of questions, with the framework of their plans; ``alike.best_of_alike`` answers a list together."""
+    """Positions of questions, with the framework of their plans; ``together.best_together`` answers a list together."""
     known: dict[Any, list[tuple[Any, list[int]]]] = {}
     models, clusters = _Numbers(lambda model: model), _Numbers(_what_shapes_plans)
     for number, (question, stack) in enumerate(zip(questions, stacks, strict=True)):

@@ -20,8 +20,8 @@ from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Offload
 from shardplan.inputs.plan_numbers import degrees_with
 from shardplan.physics.frameworks.runnable import rules_of
+from shardplan.planner.priced_plans import Needs
 from shardplan.planner.pricing.tables import Tables, offloading
-from shardplan.planner.related.alike import plan_to_take
 from shardplan.planner.related.causes import (
     MUCH_LESS,
     cause,
@@ -36,11 +36,11 @@ from shardplan.planner.related.causes import (
 from shardplan.planner.related.counts import Pair, has_enough_layouts, may_fit
 from shardplan.planner.related.forms import plainest
 from shardplan.planner.related.neighbours import nearby_offers, nearest_with_plans
+from shardplan.planner.related.together import recommended_plan
 from shardplan.planner.restrictions import LIBRARY
 from shardplan.planner.result import Answers, Offer, SearchResult, Suggestion
 from shardplan.planner.scope import Scope
 from shardplan.planner.survey import Survey
-from shardplan.planner.tied import Needs
 
 
 class ChangedQuestion(NamedTuple):
@@ -310,7 +310,7 @@ def _best(survey: Survey, change: ChangedQuestion) -> Suggestion | None:
         every = _tables(survey, change)
     except ShardplanError:  # the change contradicts a restriction
         return None
-    taken = plan_to_take(question, scope, every)
+    taken = recommended_plan(question, scope, every)
     number = question.num_accelerators
     return Suggestion(change=change.text, num_accelerators=number, taken=taken) if taken else None
 

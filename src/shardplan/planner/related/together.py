@@ -9,8 +9,8 @@ is the same for all systems whose accelerators have the same rates.
 
 The memory of plans and their step are found only where a bound (``planner.pruning.bounds``) does not show that they are
 slower than plans that fit as small a memory, by more than a tie where ties are asked for. Plans that are left are
-priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the plan to
-take, are those of an exhaustive search of each question.
+priced under the systems to which they may be of use (``planner.pricing.pairs``). So the fastest plan, and the
+recommended one, are those of an exhaustive search of each question.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from shardplan.inputs.plan import Plan
 from shardplan.physics.frameworks.stack import Stack
 from shardplan.planner.evaluation import Listed, times_of
 from shardplan.planner.points import families
+from shardplan.planner.priced_plans import SAME, Needs, PricedPlans, lost_time
 from shardplan.planner.pricing.pairs import Index
 from shardplan.planner.pricing.tables import Tables, tables_of
-from shardplan.planner.related.forms import plainest, plan_to_take_of
-from shardplan.planner.related.pool import FamilyPools, Fitting
+from shardplan.planner.related.fitting import FamilyPools, Fitting
+from shardplan.planner.related.forms import plainest, recommended_with_software
 from shardplan.planner.related.side_by_side import (
     Limits,
     Rates,
@@ -58,7 +59,6 @@ from shardplan.planner.robustness import (
 from shardplan.planner.scope import Scope
 from shardplan.planner.space import Space
 from shardplan.planner.stopping import Stop
-from shardplan.planner.tied import SAME, Needs, PricedPlans, lost_time
 
 SOME_BEST = 8
 """Candidates of every question that are asked first how robust they are."""
@@ -75,12 +75,12 @@ class FoundPlan(NamedTuple):
     peak_memory_bytes: float
 
 
-class AlikeAnswer(NamedTuple):
+class AnsweredTogether(NamedTuple):
     """What is found for a question."""
 
     fastest: FoundPlan | None
     """None where nothing fits."""
-    to_take: FoundPlan | None
+    recommended: FoundPlan | None
     """The plan that a search recommends; None where nothing fits, or where it is not asked for."""
     num_plans: int
     """Valid plans, each priced, or shown to be slower; their number depends on neither memory nor network."""
@@ -88,42 +88,48 @@ class AlikeAnswer(NamedTuple):
     """Candidates that are left out because there are too many."""
 
 
-def best_of_alike(
-    questions: Sequence[Question], scope: Scope, *, to_take: bool = False, tested: Tested | None = None
-) -> list[AlikeAnswer]:
+def best_together(
+    questions: Sequence[Question], scope: Scope, *, with_recommended: bool = False, tested: Tested | None = None
+) -> list[AnsweredTogether]:
     """The fastest plan of each of ``questions``, which differ in memory and rates of accelerator and network alone.
 
-    ``to_take``: if the recommended plan is found too; ``tested``: as for ``recommended_of``. Each answer is that of a
-    search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where the scope says so.
+    ``with_recommended``: whether the recommended plan is found too; ``tested``: as for ``recommended_of``. Each answer
+    is that of a search of its own. Raises InputError as ``search`` does, and ``SearchStopped`` where the scope says so.
     """
     space = scope.space(questions[0])
     every = list(families(questions[0], space, Counter()))
     num_plans = sum(family.whole.num_plans() for family in every if family.counts)
-    found: dict[int, AlikeAnswer] = {}
+    found: dict[int, AnsweredTogether] = {}
     plain = partial(_in_plain_words, space)
     for numbers in by_system(questions):
-        asked = Slice.of([questions[number] for number in numbers], with_roomy=to_take)
+        asked = Slice.of([questions[number] for number in numbers], with_roomy=with_recommended)
         tables = tables_of(asked.joint, every, scope.known)
-        search = _Search(asked, tables, scope.stop, to_take=to_take, tested=tested or scope.tested(questions[0]))
-        plans = search.with_plans_to_take(space) if to_take else [(fastest, None) for fastest in search.fastest()]
+        search = _Search(
+            asked, tables, scope.stop, with_recommended=with_recommended, tested=tested or scope.tested(questions[0])
+        )
+        plans = (
+            search.with_recommended(space) if with_recommended else [(fastest, None) for fastest in search.fastest()]
+        )
         for number, (fastest, taken) in zip(numbers, plans, strict=True):
             plainer = plain(questions[number], taken)
             first = plainer if fastest == taken else fastest  # as a search lists it
-            found[number] = AlikeAnswer(first if to_take else fastest, plainer, num_plans, space.not_searched)
+            found[number] = AnsweredTogether(
+                first if with_recommended else fastest, plainer, num_plans, space.not_searched
+            )
     return [found[number] for number in range(len(questions))]
 
 
-def plan_to_take(question: Question, scope: Scope, every: Sequence[Tables]) -> Answers:
+def recommended_plan(question: Question, scope: Scope, every: Sequence[Tables]) -> Answers:
     """What a search of some families of a scope recommends, found when it is read; none where nothing fits.
 
     Whether something fits is found at once. Raises ``SearchStopped`` where the scope says so.
     """
     asked, tested = Slice.of([question], with_roomy=True), scope.tested(question)
-    search = _Search(asked, every, scope.stop, to_take=True, tested=tested)
+    search = _Search(asked, every, scope.stop, with_recommended=True, tested=tested)
 
     def read(_places: Sequence[int]) -> list[Estimate]:
         space = scope.space(question)
-        best = _in_plain_words(space, question, search.with_plans_to_take(space)[0][1])
+        best = _in_plain_words(space, question, search.with_recommended(space)[0][1])
         assert best is not None
         return [estimate_plan(question, best.plan)]
 
@@ -138,11 +144,11 @@ class _Search:
     """A search for the answers to questions side by side."""
 
     def __init__(
-        self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, to_take: bool, tested: Tested | None
+        self, asked: Slice, every: Sequence[Tables], stop: Stop | None, *, with_recommended: bool, tested: Tested | None
     ) -> None:
-        """``every``: families, not priced yet or in part; ``to_take``: if the recommended plan will be asked for."""
+        """``every``: families, not priced yet or in part; ``with_recommended``: whether that plan will be asked for."""
         self._asked, self._stop, self._tested = asked, stop, tested
-        self._factor, near = (tie_factor(), NEAR) if to_take else (1.0, 1.0)
+        self._factor, near = (tie_factor(), NEAR) if with_recommended else (1.0, 1.0)
         self._families = [FamilyPools(asked, number, tables, stop) for number, tables in enumerate(every)]
         self._kept: list[Fitting] = []
         self._least = np.full((len(asked.of_systems), len(asked.usable)), np.inf)
@@ -206,7 +212,7 @@ class _Search:
             peak_memory_bytes=kept.peak_memory_bytes,
         )
 
-    def with_plans_to_take(self, space: Space) -> list[Found]:
+    def with_recommended(self, space: Space) -> list[Found]:
         """The fastest plan of every question and the recommended plan, of all that may be as robust.
 
         ``space``: the one that the families are of.
@@ -229,7 +235,7 @@ class _Search:
         if fastest is None:
             return None, None
         question = self._asked.questions[number]
-        best = plan_to_take_of(question, facts, fastest, space, rows)
+        best = recommended_with_software(question, facts, fastest, space, rows)
         return _found(priced, fastest), _found(*best)
 
     def _robust_limits(self) -> tuple[Limits, Fitting, NDArray[np.float64]]:

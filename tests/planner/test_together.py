@@ -29,8 +29,8 @@ from shardplan.planner.pricing.cutting import pieces_of
 from shardplan.planner.pricing.pairs import Pairs, least_times
 from shardplan.planner.pricing.tables import Tables
 from shardplan.planner.pruning.bounds import ROUNDING, least_of_exchanges
-from shardplan.planner.related.alike import best_of_alike, estimates_of
 from shardplan.planner.related.side_by_side import MOST_SYSTEMS, Slice
+from shardplan.planner.related.together import best_together, estimates_of
 from shardplan.planner.result import SearchResult
 from shardplan.planner.scope import Scope
 from shardplan.planner.search import search_question
@@ -46,17 +46,19 @@ def _alone(asked: Question, limit: dict[str, list[Any]]) -> tuple[object, object
 
 def _together(asked: list[Question], limit: dict[str, list[Any]]) -> list[tuple[object, object, int]]:
     """The same of questions that are answered together."""
-    found = best_of_alike(asked, Scope(limit=limit), to_take=True)
-    fastest, to_take = (estimates_of(asked, plans, None) for plans in zip(*(each[:2] for each in found), strict=True))
+    found = best_together(asked, Scope(limit=limit), with_recommended=True)
+    fastest, recommended = (
+        estimates_of(asked, plans, None) for plans in zip(*(each[:2] for each in found), strict=True)
+    )
     for plan, estimate in [*zip((each.fastest for each in found), fastest, strict=True)]:
         assert (plan is None) == (estimate is None)
         if plan is not None and estimate is not None:
             assert plan.step_time == pytest.approx(estimate.step_time, rel=1e-12)
             assert plan.peak_memory_bytes == pytest.approx(estimate.peak_memory_bytes, rel=1e-12)
-    alone = best_of_alike(asked, Scope(limit=limit))
+    alone = best_together(asked, Scope(limit=limit))
     assert [each.fastest for each in alone] == [each.fastest for each in found]
-    assert {each.to_take for each in alone} == {None}
-    return [*zip(fastest, to_take, (each.num_plans for each in found), strict=True)]
+    assert {each.recommended for each in alone} == {None}
+    return [*zip(fastest, recommended, (each.num_plans for each in found), strict=True)]
 
 
 @few(10)
@@ -67,7 +69,7 @@ def test_each_answer_is_that_of_a_search(asked: list[Question], limit: dict[str,
         expected = [_alone(each, limit) for each in asked]
     except ShardplanError as error:
         with pytest.raises(type(error)):
-            best_of_alike(asked, Scope(limit=limit))
+            best_together(asked, Scope(limit=limit))
         return
     with pytest.MonkeyPatch.context() as patch:  # many small pieces, so that earlier ones bound later ones
         patch.setattr("shardplan.planner.pricing.cutting.CELLS", 16)
