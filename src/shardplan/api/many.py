@@ -13,7 +13,7 @@ from shardplan.ask.names import StackLike
 from shardplan.ask.questions import ask, choices_in
 from shardplan.base.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import PutQuestion, Question
+from shardplan.estimation.question import AskedQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
 from shardplan.planner.family import KnownPipelines
@@ -97,7 +97,7 @@ for _field in fields(SearchAnswer):
 class _Asked(NamedTuple):
     """A question with the restrictions of its plans."""
 
-    put: PutQuestion
+    put: AskedQuestion
     choices: dict[str, Any]
     top: int
     scope: Scope
@@ -178,13 +178,15 @@ def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int,
     return _Asked(put, choices, top, Scope.of(stack=put.stack, known=known, **choices))
 
 
-def _question_and_stack(asked: object, stack: StackLike) -> PutQuestion:
+def _question_and_stack(asked: object, stack: StackLike) -> AskedQuestion:
     """The question and the framework of its plans. Raises InputError."""
     if isinstance(asked, Question):
         wanted = Wanted.of(asked.model, stated(asked.job))
         known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, wanted)
         model, left_out = without_prediction_blocks(asked.model, known)
-        return PutQuestion(asked if model is asked.model else replace(asked, model=model), known, (*chosen, *left_out))
+        return AskedQuestion(
+            asked if model is asked.model else replace(asked, model=model), known, (*chosen, *left_out)
+        )
     check_kind("each of questions", asked, Mapping, Question, hint="a mapping of arguments of search")
     assert isinstance(asked, Mapping)
     missing = [name for name in NEEDED if name not in asked]

@@ -9,7 +9,7 @@ from shardplan.ask import questions
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of, model_of, wrong
 from shardplan.ask.questions import choices_in, known_fields
 from shardplan.decide.searching import Searches
-from shardplan.estimation.question import PutQuestion, Question
+from shardplan.estimation.question import AskedQuestion, Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
@@ -61,14 +61,14 @@ class SearchFields(JobFields, total=False):
     stop: Stop | None
 
 
-def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: Any) -> PutQuestion:
+def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: Any) -> AskedQuestion:
     """The question of the arguments of :func:`question`. Raises InputError, which names the argument."""
     return questions.ask({"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked})
 
 
 def put_search(
     model: ModelLike, cluster: ClusterLike, num_accelerators: int | str, asked: SearchFields
-) -> tuple[PutQuestion, Searches]:
+) -> tuple[AskedQuestion, Searches]:
     """The question with all assumptions, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}
     stop = fields.pop("stop", None)

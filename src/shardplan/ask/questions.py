@@ -15,7 +15,7 @@ from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of, wrong
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described, in_our_words
-from shardplan.estimation.question import PutQuestion, Question, put_question
+from shardplan.estimation.question import AskedQuestion, Question, put_question
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.companions import NONE, GivenModels
@@ -44,7 +44,7 @@ OWN: Final = (
 """Keys of a record that are not fields of the job."""
 
 
-def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
+def ask(record: Record, *, reads_files: bool = True) -> AskedQuestion:
     """The question of a record. Raises InputError, which names the field.
 
     ``reads_files``: whether a name that is not built in may be the path of a file.
@@ -53,7 +53,7 @@ def ask(record: Record, *, reads_files: bool = True) -> PutQuestion:
     return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
-def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PutQuestion:
+def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> AskedQuestion:
     """The question of a search, with the fastest framework that can run it if the usual one cannot."""
     from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
 
@@ -62,7 +62,7 @@ def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = 
     return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
 
 
-def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[PutQuestion, tuple[str, ...], tuple[str, ...]]:
+def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[AskedQuestion, tuple[str, ...], tuple[str, ...]]:
     """The question with the defaults of its framework; notes on its size; and what the answer says first."""
     _check_all_given(record)
     model = model_of(record["model"], reads_files=reads_files)
@@ -96,7 +96,7 @@ def estimated(
     return put.question, replace(found, assumptions=(*put.assumptions, *found.assumptions))
 
 
-def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PutQuestion:
+def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> AskedQuestion:
     """A question of a plan file with values of the record replacing its own. Raises InputError.
 
     ``framework`` is the one that the file's plan is for. Plan and job are the file's, unless a new stack is named.
@@ -132,7 +132,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
     known = named if "stack" in record else stack_of_label(framework)
     assumed = (*of_size, *outdated, *of_stack, *of_profile)
     doubts = _doubtful_input(hardware, changed.num_accelerators) if record else ()
-    return PutQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
+    return AskedQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
 
 
 def choices_in(record: Record) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from shardplan.inputs.readers.typed import pairs_of
 
 if TYPE_CHECKING:
     from shardplan.decide.largest import Sought
-    from shardplan.estimation.question import PutQuestion
+    from shardplan.estimation.question import AskedQuestion
     from shardplan.inputs.plan import Plan
 
 
@@ -107,7 +107,7 @@ def whatif(
     return files.show(whatif_document(replace(found, assumptions=put.assumptions), given))
 
 
-def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[PutQuestion, Plan | None]:
+def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[AskedQuestion, Plan | None]:
     """The question and the plan of a plan file; for a question from flags, no plan. Raises InputError."""
     from shardplan.cli.question import asked, asked_again, picked_from
     from shardplan.reports.plan_file import is_plan_file, read_plan_file
@@ -213,7 +213,7 @@ def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts
     return files.show(pareto_sizes_document(found, given))
 
 
-def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PutQuestion, list[int]]:
+def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[AskedQuestion, list[int]]:
     """The question at the largest size, and all sizes. Raises InputError."""
     from shardplan.cli.question import asked
     from shardplan.decide.scale import sizes_in

@@ -22,7 +22,7 @@ from shardplan.inputs.readers.typed import values_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
-    from shardplan.estimation.question import PutQuestion, Question
+    from shardplan.estimation.question import AskedQuestion, Question
     from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.physics.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
@@ -165,7 +165,7 @@ def _check_other_method(method: str, search: SearchForm) -> None:
             )
 
 
-def _search(put: PutQuestion, flags: SearchForm) -> SearchResult:
+def _search(put: AskedQuestion, flags: SearchForm) -> SearchResult:
     """The answer."""
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.progress import progress_bars

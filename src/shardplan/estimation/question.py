@@ -205,19 +205,19 @@ class Question:
         return left / (1 + self.profile.fragmentation_when_full)
 
 
-class PutQuestion(NamedTuple):
-    """A question with the framework that plans are for, and what was assumed in putting it."""
+class AskedQuestion(NamedTuple):
+    """A question with the framework of its plans, and what was assumed."""
 
     question: Question
     stack: Stack | None
     assumptions: tuple[str, ...]
-    under: Mapping[str, Callable[[str], PutQuestion]] = {}
+    under: Mapping[str, Callable[[str], AskedQuestion]] = {}
     """Where none is named and the usual one has not what is wanted: the question under each that has, by its name. It
     takes in words how that one was chosen."""
     warnings: tuple[str, ...] = ()
     """What an answer says first: constants that are not the usual ones."""
 
-    def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PutQuestion:
+    def restricted(self, choices: Mapping[str, Collection[str] | None]) -> AskedQuestion:
         """With what the framework adds to the assumptions where ``choices`` restrict a search."""
         names = {name for each in choices.values() for name in each or ()}
         return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
@@ -242,14 +242,14 @@ def put_question(
     stack: Stack | str | None,
     profile: Profile | None,
     companions: GivenModels = (),
-) -> PutQuestion:
+) -> AskedQuestion:
     """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
     fields = in_full(fields, job)
     given = {**fields} if job is None else {**stated(job), **fields}
     vendor, wanted = cluster.accelerator.vendor, Wanted.of(model, given)
     own = {} if job is None else stated(job.software)
 
-    def put(known: Stack | None, chosen: tuple[str, ...]) -> PutQuestion:
+    def put(known: Stack | None, chosen: tuple[str, ...]) -> AskedQuestion:
         """The question with the defaults of a framework."""
         if job is None:
             filled, assumed = filled_job(model, cluster, num_accelerators, fields, known)
@@ -268,9 +268,9 @@ def put_question(
             given_profile=profile,
             given_companions=companions,
         )
-        return PutQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
+        return AskedQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
 
-    def under(known: Stack, among: str) -> PutQuestion:
+    def under(known: Stack, among: str) -> AskedQuestion:
         return put(known, (why_chosen(known, vendor, wanted, among),))
 
     several = candidates_of(stack, vendor, wanted)

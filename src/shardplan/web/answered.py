@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass, described
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.question import PutQuestion
+from shardplan.estimation.question import AskedQuestion
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.words import field_meant
@@ -50,7 +50,7 @@ class NothingFitsError(InputError):
 class PageAnswer:
     """A search for a page."""
 
-    put: PutQuestion
+    put: AskedQuestion
     """The question on the accelerators that the answer uses."""
     result: SearchResult
     locks: dict[str, tuple[str, ...]]

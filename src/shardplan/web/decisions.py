@@ -23,7 +23,7 @@ from shardplan.decide.largest import SMALLEST, LargestFit, Sought, fitted, still
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.decide.whatif import CLUSTER, change_of, check_named_once, what_if
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.question import PutQuestion
+from shardplan.estimation.question import AskedQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
@@ -47,7 +47,7 @@ MOST_TRIED: Final = 12
 """Values around the answer of ``fit``."""
 
 
-def searches(question: PageQuestion, put: PutQuestion, stop: Stop) -> Searches:
+def searches(question: PageQuestion, put: AskedQuestion, stop: Stop) -> Searches:
     """Searches of a question of the page, with its framework and locks."""
     return Searches.of(stack=put.stack, limit=question.restrictions(), stop=stop)
 
@@ -130,7 +130,7 @@ def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: P
     return shown(document, address)
 
 
-def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PutQuestion]:
+def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], AskedQuestion]:
     """The sizes asked for, or those around the question's, and the question at the largest. Raises FieldError."""
     text = values["sizes"] or ",".join(map(str, sizes_around(question.put().question.num_accelerators)))
     with about_field("sizes"):
@@ -311,7 +311,7 @@ def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progres
     return shown(whatif_document(replace(found, assumptions=put.assumptions)))
 
 
-def _plan_of(question: PageQuestion, put: PutQuestion, before: Answered, anew: Searches) -> Plan:
+def _plan_of(question: PageQuestion, put: AskedQuestion, before: Answered, anew: Searches) -> Plan:
     """The plan that is looked at, or the one to take. Raises InputError."""
     if question.show:
         with about_field("show"):

@@ -39,7 +39,7 @@ from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
 
 if TYPE_CHECKING:
-    from shardplan.estimation.question import PutQuestion
+    from shardplan.estimation.question import AskedQuestion
     from shardplan.planner.stopping import Stop
 
 CONFIG: Final = "config.json"
@@ -253,7 +253,7 @@ class PageQuestion:
         own = self.uploaded.profile
         return own if own is not None and own.generation == cluster.accelerator.generation else None
 
-    def put(self) -> PutQuestion:
+    def put(self) -> AskedQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
         from shardplan.ask.questions import ask, size_of
 
@@ -286,7 +286,7 @@ class PageQuestion:
         record = {"model": model, "cluster": cluster, "stack": stack, "software": software}
         return {**record, **fields, "profile": self.profile_asked(cluster)}
 
-    def put_search(self, stop: Stop) -> PutQuestion:
+    def put_search(self, stop: Stop) -> AskedQuestion:
         """The question of a search, with its framework chosen. Raises as :meth:`put`."""
         from shardplan.planner.related.frameworks import under_fastest
 

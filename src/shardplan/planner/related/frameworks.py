@@ -14,7 +14,7 @@ from shardplan.base.errors import NotRunnableError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import PutQuestion, Question
+from shardplan.estimation.question import AskedQuestion, Question
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
@@ -96,13 +96,13 @@ MOST_DOUBLINGS: Final = 12
 
 
 def under_fastest(
-    put: PutQuestion,
+    put: AskedQuestion,
     *,
     fix: Given | None = None,
     limit: Given | None = None,
     exclude: Given | None = None,
     stop: Stop | None = None,
-) -> PutQuestion:
+) -> AskedQuestion:
     """The question under the framework whose recommended plan is the fastest, where one is to be chosen; else as it is.
 
     Every framework is searched, but for plans that are slower than what was found. Where nothing fits on so many
@@ -123,7 +123,7 @@ def under_fastest(
     return put
 
 
-def _times_of(put: PutQuestion, number: int, scope: Scope) -> dict[str, float]:
+def _times_of(put: AskedQuestion, number: int, scope: Scope) -> dict[str, float]:
     """Step times of the plans to take of frameworks, but of those that are slower than an earlier one. [s]"""
     times: dict[str, float] = {}
     for name, under in put.under.items():
