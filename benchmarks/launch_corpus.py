@@ -23,7 +23,7 @@ from pathlib import Path
 
 from shardplan.base.errors import ShardplanError
 from shardplan.base.words import folded
-from shardplan.launch.audit.question import put, stops, violations
+from shardplan.launch.audit.question import posed, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.models import model_of
 from shardplan.launch.dialects.read import read_launch
@@ -220,7 +220,7 @@ def _fits(row: dict[str, str], reading: Reading) -> Iterator[Result]:
     wanted = row["fits_as_written"].split(":")[0].strip()
     if wanted not in {"yes", "no"}:
         return
-    broken = violations(reading, put(reading, None, None))
+    broken = violations(reading, posed(reading, None, None))
     says = "no" if stops(broken) else "yes"
     why = "; ".join(f"{each.rule}: {each.values}" for each in broken if each.severity == "stops")
     verdict = "right" if says == wanted else "wrong"

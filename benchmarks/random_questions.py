@@ -143,15 +143,15 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
     job = None if fewer_answer is None else fewer_answer.question.job
     more_answer = _answer(model, cluster, more, job)
     seconds = time.process_time() - started
-    put = Asked(model=model, cluster=cluster, num_accelerators=count, more=more, seconds=seconds, fits=False)
+    posed = Asked(model=model, cluster=cluster, num_accelerators=count, more=more, seconds=seconds, fits=False)
     best = None if fewer_answer is None else _best(fewer_answer)
     if fewer_answer is None or best is None:
-        return put
+        return posed
     near = best.evidence
     asked = fewer_answer.question
     measured = measured_mfus().get((asked.cluster.accelerator.name, best.peak_format), [])
-    put = replace(
-        put,
+    posed = replace(
+        posed,
         fits=True,
         refusals=sum(_refusals(each) for each in (fewer_answer, more_answer) if each is not None),
         mfu=best.mfu,
@@ -163,7 +163,7 @@ def ask(model: str, cluster: str, count: int, more: int) -> Asked:
         software=software_of(asked.running(vars(best.plan)).job.software, best.plan),
         **_choice(fewer_answer),
     )
-    return replace(put, cause=_cause(put, measured, is_moe=asked.model.is_moe) if put.is_above_measured else None)
+    return replace(posed, cause=_cause(posed, measured, is_moe=asked.model.is_moe) if posed.is_above_measured else None)
 
 
 def _choice(result: SearchResult) -> dict[str, Any]:

@@ -43,7 +43,7 @@ VALUES: dict[str, Any] = {
 REPLACED: dict[str, Any] = {"memory": 70e9, "node_size": 4}
 
 
-def put(**changes: Any) -> Question:
+def posed(**changes: Any) -> Question:
     return ask({**VALUES, "cluster": "dgx-h100", "overrides": REPLACED, **changes}).question
 
 
@@ -63,12 +63,12 @@ def test_how_a_space_is_searched_is_what_the_search_takes() -> None:
 
 def test_texts_values_and_names_alone_put_the_same_question() -> None:
     of_texts = ask(record_of(TEXTS)).question
-    assert put().job == of_texts.job
-    assert put().cluster.accelerator.memory_bytes == of_texts.cluster.accelerator.memory_bytes
-    assert (put().num_accelerators, put().model) == (of_texts.num_accelerators, of_texts.model)
+    assert posed().job == of_texts.job
+    assert posed().cluster.accelerator.memory_bytes == of_texts.cluster.accelerator.memory_bytes
+    assert (posed().num_accelerators, posed().model) == (of_texts.num_accelerators, of_texts.model)
     cluster = shardplan.load_cluster("dgx-h100", memory=70e9, node_size=4)
-    assert ask({**VALUES, "cluster": cluster}).question == put()
-    assert ask({**VALUES, "cluster": "dgx-h100", "overrides": REPLACED}, reads_files=False).question == put()
+    assert ask({**VALUES, "cluster": cluster}).question == posed()
+    assert ask({**VALUES, "cluster": "dgx-h100", "overrides": REPLACED}, reads_files=False).question == posed()
 
 
 def test_nodes_stand_for_accelerators() -> None:
@@ -98,7 +98,7 @@ def test_what_a_search_may_not_take_is_excluded() -> None:
 
 
 def test_a_question_asked_again_keeps_what_is_not_given() -> None:
-    before = put()
+    before = posed()
     again = ask_again(before, {"precision": "fp8", "software": {}, "overrides": {"memory": 60e9}}, None).question
     assert (again.job.precision, again.job.sequence_length) == ("fp8", 2048)
     assert again.job.software.kernels == "eager"
@@ -109,8 +109,8 @@ def test_a_question_asked_again_keeps_what_is_not_given() -> None:
 
 @pytest.mark.parametrize("size", ["64", "8x8", "8 X 8", "8\u00d78"])
 def test_a_size_as_people_write_it(size: str) -> None:
-    put = ask({"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": size})
-    assert (put.question.num_accelerators, put.warnings) == (64, ())
+    posed = ask({"model": "llama-3.2-1b", "cluster": "dgx-h100", "num_accelerators": size})
+    assert (posed.question.num_accelerators, posed.warnings) == (64, ())
 
 
 @pytest.mark.parametrize("size", ["8x4", "0x8", "8x", "8x8x8", "-8", "8.5", ""])

@@ -485,8 +485,8 @@ def test_wrong_requests() -> None:
 def test_wrong_forms() -> None:
     def search(fields: dict[str, str]) -> object:
         question = PageQuestion.of(({"model": "llama-3.2-1b", "cluster": "dgx-h100", "gpus": "8"} | fields).items())
-        put = question.put()
-        return search_question(put.question, stack=put.stack, limit=question.restrictions())
+        posed = question.posed()
+        return search_question(posed.question, stack=posed.stack, limit=question.restrictions())
 
     assert faults((str(fields), value, True, error_of(partial(search, fields))) for value, fields in FORMS) == []
 

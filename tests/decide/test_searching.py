@@ -21,10 +21,12 @@ LIMIT = {"pp": (1, 2), "micro_batch_size": (1, 2)}
 @cache
 def _asked() -> tuple[list[Question], Stack | None]:
     """Other rates, too little memory, and another number of accelerators."""
-    put = ask(model="llama-3.2-1b", cluster="dgx-h100", num_accelerators=16, sequence_length=2048, global_batch_size=64)
-    one = put.question
+    posed = ask(
+        model="llama-3.2-1b", cluster="dgx-h100", num_accelerators=16, sequence_length=2048, global_batch_size=64
+    )
+    one = posed.question
     others = [scaled(one, name, by) for name, by in (("tiers.node.bandwidth", 0.1), ("memory_bytes", 0.02))]
-    return [one, *others, replace(one, num_accelerators=8)], put.stack
+    return [one, *others, replace(one, num_accelerators=8)], posed.stack
 
 
 @cache

@@ -91,8 +91,8 @@ def test_another_model_under_the_name_of_a_built_in_one_has_no_maker() -> None:
 
 def test_the_batch_of_a_job_is_stated_with_its_source() -> None:
     model, cluster = load_model("kimi-k2"), load_cluster("dgx-h100")
-    put, assumed = default_job(model, cluster, 256, sequence_length=4096)
-    assert put.global_batch_size == 16_384
+    posed, assumed = default_job(model, cluster, 256, sequence_length=4096)
+    assert posed.global_batch_size == 16_384
     assert any(
         "16,384 sequences (67.1 M tokens): that of the model's maker, arXiv 2507.20534" in each for each in assumed
     )

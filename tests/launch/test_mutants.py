@@ -19,7 +19,7 @@ from tests.rl import test_launch
 
 from shardplan.base.errors import ShardplanError
 from shardplan.inputs.readers.catalog import load_cluster
-from shardplan.launch.audit.question import put, violations
+from shardplan.launch.audit.question import posed, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.callers import started
 from shardplan.launch.dialects.read import read_launch
@@ -78,7 +78,7 @@ def judge(path: Path) -> None:
         audit_rl(ask, cluster=cluster)
         return
     reading = read_launch(replace(ask, node=cluster.accelerators_per_node))
-    violations(reading, put(reading, None, cluster))
+    violations(reading, posed(reading, None, cluster))
 
 
 @pytest.mark.parametrize("name", SEEDS)

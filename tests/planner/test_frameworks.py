@@ -208,14 +208,14 @@ def test_frameworks_are_compared_where_something_fits() -> None:
 
 @pytest.mark.parametrize("stack", ["deepspeed", "torchtitan", None])
 def test_a_framework_that_is_named_is_kept(stack: str | None) -> None:
-    put = ask("llama-3.2-1b", "dgx-h100", 8, stack=stack, **LORA)
-    assert under_fastest(put) is put
-    assert put.under == {}
+    posed = ask("llama-3.2-1b", "dgx-h100", 8, stack=stack, **LORA)
+    assert under_fastest(posed) is posed
+    assert posed.under == {}
 
 
 def test_where_nothing_fits_anywhere_the_first_is_taken() -> None:
-    put = ask("llama-3.1-405b", "dgx-h100", 1, train="lora", sequence_length=131_072, global_batch_size=1)
-    assert under_fastest(put, fix={"tp": 1, "pp": 1, "cp": 1, "sharding": "ddp"}).stack == put.stack
+    posed = ask("llama-3.1-405b", "dgx-h100", 1, train="lora", sequence_length=131_072, global_batch_size=1)
+    assert under_fastest(posed, fix={"tp": 1, "pp": 1, "cp": 1, "sharding": "ddp"}).stack == posed.stack
 
 
 def test_what_no_framework_takes_is_refused_as_ever() -> None:

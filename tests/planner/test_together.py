@@ -255,12 +255,12 @@ def test_questions_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("shardplan.api.many.MOST_AHEAD", 3)
     read: list[Question] = []
 
-    def put() -> Iterator[Question]:
+    def posed() -> Iterator[Question]:
         for each in QUESTIONS:
             read.append(each)
             yield each
 
-    answers = search_many(put(), limit=LIMIT, stack=None)
+    answers = search_many(posed(), limit=LIMIT, stack=None)
     assert next(answers).question is QUESTIONS[0]
     assert read == QUESTIONS[:3]
     assert [each.question for each in answers] == QUESTIONS[1:]

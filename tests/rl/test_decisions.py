@@ -57,11 +57,11 @@ def test_all_that_is_asked_is_kept(question: Mapping[str, Any], step: Mapping[st
 
     record = {name: value for name, value in {**QUESTION, **FEW, **question}.items() if value is not None}
     asked = RlQuestion(record=record, step=checked_step({**STEP, **step}))
-    before = asked.put()
+    before = asked.posed()
     path = tmp_path / "rl.json"
     kept = {"schema": "shardplan/rl/1", "inputs": inputs_of(before.task), "asked": asked.as_record(before.task)}
     path.write_text(json.dumps(kept))
-    after = read_rl_question(path).put()
+    after = read_rl_question(path).posed()
     assert after.task == before.task
     assert after.searches == before.searches
 
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_question_is_refused(file: Path, tmp_path: Path, break
     broken = tmp_path / "rl.json"
     broken.write_text(json.dumps(record))
     with pytest.raises(ShardplanError) as error:
-        shardplan.load_rl(broken).question.put()
+        shardplan.load_rl(broken).question.posed()
     assert said in str(error.value)
 
 

@@ -204,7 +204,7 @@ def test_a_companion_is_no_file_of_the_server(api: TestClient, tmp_path: Path, f
     assert {error["rule"] for error in errors} == {errors[0]["rule"]}
     assert all("unknown model" in error["message"] for error in errors)
     with pytest.raises(FieldError, match="unknown model"):
-        PageQuestion(model="llama-3.1-8b", gpus="16", job={"companion": str(job["companion"])}).put()
+        PageQuestion(model="llama-3.1-8b", gpus="16", job={"companion": str(job["companion"])}).posed()
 
 
 WRONG: list[tuple[dict[str, object], str]] = [

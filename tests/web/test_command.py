@@ -41,11 +41,11 @@ QUESTIONS = {
 def test_the_command_line_of_a_search_finds_its_plan(name: str, tmp_path: Path) -> None:
     page = answered(QUESTIONS[name], lambda: False)
     assert page.best is not None
-    for command in (plan_command(QUESTIONS[name]), estimate_command(QUESTIONS[name], page.put.question, page.best)):
+    for command in (plan_command(QUESTIONS[name]), estimate_command(QUESTIONS[name], page.posed.question, page.best)):
         path = tmp_path / f"{command.split()[1]}.json"
         assert run(*shlex.split(command)[1:], "--json", path).exit_code == 0
         file = read_plan_file(path)
         found = file.pick(file.best_pick)
-        assert file.question.job == page.put.question.job
-        assert with_software(file.question, found.plan) == with_software(page.put.question, page.best.plan)
+        assert file.question.job == page.posed.question.job
+        assert with_software(file.question, found.plan) == with_software(page.posed.question, page.best.plan)
         assert found.step_time == pytest.approx(page.best.step_time, rel=1e-12)

@@ -36,7 +36,7 @@ def test_a_session_comes_back_and_is_a_plan_file() -> None:
 def test_a_plan_file_of_python_is_a_question_of_a_page() -> None:
     found = search("llama-3.1-8b", "dgx-h100", 8, global_batch_size=64, precision="fp8")
     question = session_in(json.dumps(found.to_dict()))
-    assert question.put().question == found.question
+    assert question.posed().question == found.question
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_plan_file_of_the_command_line_is_the_same_question(flags: str, tmp_pa
     path = tmp_path / "plan.json"
     asked = ["plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "16", "--fix", "tp=2", *flags.split()]
     assert run(*asked, "--json", path).exit_code == 0
-    put, file = session_in(path.read_text()).put().question, read_plan_file(path).question
-    assert (put.model, put.job, put.given_profile) == (file.model, file.job, file.given_profile)
-    assert replace(put.cluster, assumptions=()) == replace(file.cluster, assumptions=())
+    posed, file = session_in(path.read_text()).posed().question, read_plan_file(path).question
+    assert (posed.model, posed.job, posed.given_profile) == (file.model, file.job, file.given_profile)
+    assert replace(posed.cluster, assumptions=()) == replace(file.cluster, assumptions=())
 
 
 def put_again(question: PageQuestion) -> Question:
     """The question of the page that opens: from its address, and what is uploaded."""
-    return PageQuestion.of([*parse_qsl(question.query()), ("config", question.config)]).put().question
+    return PageQuestion.of([*parse_qsl(question.query()), ("config", question.config)]).posed().question
 
 
 def is_same(ours: Question, theirs: Question) -> bool:
@@ -107,7 +107,7 @@ def test_names_say_whether_what_is_uploaded_is_used() -> None:
     assert is_same(put_again(opened), found.question)
     assert opened.with_values(cluster="dgx-h100").cluster_asked() == load_cluster("dgx-h100")
     with pytest.raises(FieldError, match="with an accelerator of its own") as raised:
-        opened.with_values(accelerator="h200-sxm-141gb").put()
+        opened.with_values(accelerator="h200-sxm-141gb").posed()
     assert raised.value.field == "accelerator"
 
 

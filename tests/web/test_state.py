@@ -38,9 +38,9 @@ def test_a_question_comes_back_from_its_address(question: PageQuestion) -> None:
 
 
 def test_a_first_visit_is_a_question() -> None:
-    put = PageQuestion().put()
-    assert put.question.num_accelerators == 512
-    assert put.stack is not None
+    posed = PageQuestion().posed()
+    assert posed.question.num_accelerators == 512
+    assert posed.stack is not None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_first_visit_is_a_question() -> None:
 )
 def test_an_error_knows_its_field(field: str, question: PageQuestion) -> None:
     with pytest.raises(FieldError) as raised:
-        question.put()
+        question.posed()
     assert raised.value.field == field
     assert raised.value.rule
     assert "root:" not in str(raised.value)
@@ -77,8 +77,8 @@ def test_a_pasted_config_is_the_model() -> None:
     config = json.loads((DATA / "models" / "llama-3.1-8b.json").read_text())
     config["num_hidden_layers"] = 24
     question = PageQuestion(model="config.json", config=json.dumps(config))
-    assert question.put().question.model.num_hidden_layers == 24
-    assert question.with_values(model="llama-3.1-8b").put().question.model.num_hidden_layers == 32
+    assert question.posed().question.model.num_hidden_layers == 24
+    assert question.with_values(model="llama-3.1-8b").posed().question.model.num_hidden_layers == 32
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_pasted_config_is_the_model() -> None:
     ids=["a model of the hub", "an instance of AWS", "a size of Azure"],
 )
 def test_a_form_reads_the_words_that_people_type(fields: dict[str, str], model: str, cluster: str, size: int) -> None:
-    question = PageQuestion.of({"model": "llama-3.1-70b", "cluster": "dgx-h100", **fields}.items()).put().question
+    question = PageQuestion.of({"model": "llama-3.1-70b", "cluster": "dgx-h100", **fields}.items()).posed().question
     assert (question.model.name, question.cluster.name, question.num_accelerators) == (model, cluster, size)
 
 
@@ -136,6 +136,6 @@ def test_suggested_changes_are_made() -> None:
         "it saves 3 s: plan with --software moe_dispatcher=deepep.",
     )
     assert other.software == "kernels=eager, moe_dispatcher=deepep"
-    assert other.put().question.job.software.kernels == "eager"
+    assert other.posed().question.job.software.kernels == "eager"
     lighter = changed(asked, "keep both in bf16: --grad-dtype bf16 --moment-dtype bf16")
     assert lighter.job == {"grad_dtype": "bf16", "moment_dtype": "bf16"}

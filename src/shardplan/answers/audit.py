@@ -48,7 +48,7 @@ ORDER: Final = tuple(each.name for each in fields(Plan))
 
 def audit_document(audit: Audit, *, states_assumptions: bool = False, is_whole: bool = True) -> AnswerDocument:
     """The whole answer. ``is_whole``: with every note, and what the file states."""
-    estimate, question = audit.estimate, audit.put.question
+    estimate, question = audit.estimate, audit.posed.question
     blocks = [*what_runs(audit), *taken_lines(audit.taken), *_violations(audit.violations)]
     parts = _missing(audit)
     if estimate is not None and question is not None:
@@ -80,22 +80,22 @@ def _runs_on(audit: Audit) -> str:
     from shardplan.launch.audit.wording import OWN_NAMES
 
     name = (audit.reading.framework, audit.reading.version)
-    if audit.put.stack is None:
+    if audit.posed.stack is None:
         return f"{' '.join(name)}, of whose behaviour there is no record: priced with the usual defaults"
-    priced_as = audit.put.stack.name if audit.estimate is None else audit.estimate.framework
+    priced_as = audit.posed.stack.name if audit.estimate is None else audit.estimate.framework
     return f"{' '.join(name)}, priced as {priced_as}" if name in OWN_NAMES else ""
 
 
 def what_runs(audit: Audit) -> list[Block]:
     """Framework, model, job, plan, world."""
-    reading, put = audit.reading, audit.put
+    reading, posed = audit.reading, audit.posed
     lines = [Line(f"{reading.file}: {reading.framework} {reading.version}", tone="strong")]
-    if put.question is not None:
-        lines += question_lines(put.question)
+    if posed.question is not None:
+        lines += question_lines(posed.question)
     else:
-        for label, text in (("Model", _model(audit)), ("Job", _listed(put.job))):
+        for label, text in (("Model", _model(audit)), ("Job", _listed(posed.job))):
             lines.append(Line(text or "not stated", label, "strong"))
-    plan = {key: put.fields[key] for key in ORDER if put.fields.get(key) not in (None, False)}
+    plan = {key: posed.fields[key] for key in ORDER if posed.fields.get(key) not in (None, False)}
     total = reading.value("num_accelerators")
     text = f"{total} accelerators" if total is not None else "number of accelerators not stated"
     world = Line("; ".join([text, *world_products(audit)]), "World", "strong")
@@ -106,7 +106,7 @@ def what_runs(audit: Audit) -> list[Block]:
 
 def _model(audit: Audit) -> str:
     """What is known of the model of a file that leaves something open."""
-    reading, model = audit.reading, audit.put.model
+    reading, model = audit.reading, audit.posed.model
     if model is not None:
         return f"{model.name}, {format_count(model.num_parameters)} parameters"
     sizes = {key: size for key in SIZES if (size := reading.value(key)) is not None}
@@ -130,7 +130,7 @@ def _violations(found: Sequence[Break]) -> list[Line]:
 
 def _missing(audit: Audit) -> list[Part]:
     """What must be given."""
-    missing = audit.put.missing
+    missing = audit.posed.missing
     if not missing:
         return []
     after = ", as arguments after --" if any("arg:" in why for why in missing.values()) else ""
@@ -169,9 +169,9 @@ def read_parts(audit: Audit, *, is_whole: bool = True) -> list[Part]:
 
 def assumed_texts(audit: Audit) -> tuple[str, ...]:
     """Defaults that were taken."""
-    assumed = {**audit.put.assumed, **audit.reading.assumed}
+    assumed = {**audit.posed.assumed, **audit.reading.assumed}
     texts = (f"{key.replace('_', ' ')} {field_text(value)}: {why}" for key, (value, why) in assumed.items())
-    return (*texts, *audit.put.assumptions)
+    return (*texts, *audit.posed.assumptions)
 
 
 STATED: Final = (
@@ -191,22 +191,22 @@ def _record(audit: Audit) -> dict[str, Any]:
     """What ``audit --json`` writes; docs/output.md has every key."""
     from shardplan.reports.plan_file import estimate_record  # takes time to import
 
-    reading, put = audit.reading, audit.put
+    reading, posed = audit.reading, audit.posed
     return {
         "file": reading.file,
         "framework": reading.framework,
         "framework_version": reading.version,
-        "model": reading.of(MODEL_KEYS) if put.model is None else model_record(put.model),
-        "job": put.job if put.question is None else plain(put.question.job),
-        "plan": put.fields if put.plan is None else plain(put.plan),
+        "model": reading.of(MODEL_KEYS) if posed.model is None else model_record(posed.model),
+        "job": posed.job if posed.question is None else plain(posed.question.job),
+        "plan": posed.fields if posed.plan is None else plain(posed.plan),
         "num_accelerators": reading.value("num_accelerators"),
         "world": _world(audit),
         "stated": list(reading.stated),
         "places": {key: fact.why for key, fact in reading.facts.items() if fact.origin != "assumed"},
-        "assumed": plain({**put.assumed, **reading.assumed}),
+        "assumed": plain({**posed.assumed, **reading.assumed}),
         "taken": plain(audit.taken),
-        "missing": list(put.missing),
-        "missing_because": put.missing,
+        "missing": list(posed.missing),
+        "missing_because": posed.missing,
         "not_understood": list(reading.not_understood),
         "notes": list(reading.notes),
         "runs": audit.runs,
@@ -231,7 +231,7 @@ def _improvement_record(better: Improvement) -> dict[str, Any]:
 
 def world_products(audit: Audit) -> list[str]:
     """The degrees whose product is the world: of dense layers, and of experts where they are spread otherwise."""
-    parts = _world(audit) if audit.put.fields.get("ep") not in {None, False, 1} else {"dense": _world(audit)["dense"]}
+    parts = _world(audit) if audit.posed.fields.get("ep") not in {None, False, 1} else {"dense": _world(audit)["dense"]}
     return [
         " x ".join(f"{key} {'?' if value is None else value}" for key, value in degrees.items())
         for degrees in parts.values()
@@ -240,7 +240,7 @@ def world_products(audit: Audit) -> list[str]:
 
 def _world(audit: Audit) -> dict[str, dict[str, int | None]]:
     """Both factorisations of the world: tp cp dp pp, and etp ep edp pp; null where a degree is open."""
-    fields = audit.put.fields if audit.put.plan is None else plain(audit.put.plan)
+    fields = audit.posed.fields if audit.posed.plan is None else plain(audit.posed.plan)
     total = audit.reading.value("num_accelerators")
     tp, cp, pp, etp, ep = (fields.get(name) for name in ("tp", "cp", "pp", "etp", "ep"))
     if etp is None and ep == 1:

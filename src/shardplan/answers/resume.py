@@ -17,7 +17,7 @@ from shardplan.decide.operations import Operations
 from shardplan.estimation.pricing import num_trained_parameters
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
-from shardplan.launch.audit.question import put
+from shardplan.launch.audit.question import posed
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.resume.answer import Reason, Resume, ResumeSide, side_of_plan, side_of_reading
@@ -42,7 +42,7 @@ def side_of_file(
         answer = found.pick(found.best_pick)
         return side_of_plan(str(path), found.question, answer.plan, answer.framework or framework)
     reading = read_launch(Ask(path=path, env=dict(env or {}), given=dict(given or {})))
-    return side_of_reading(reading, put(reading, model, cluster))
+    return side_of_reading(reading, posed(reading, model, cluster))
 
 
 def _is_plan_file(path: Path) -> bool:

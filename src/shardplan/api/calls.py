@@ -172,12 +172,12 @@ def search_frameworks(
     vendor = cluster_of(cluster).accelerator.vendor
     choices = choices_in({"fix": fix, "limit": limit, "exclude": exclude})
 
-    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
+    def posed(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         asked = ask(model, cluster, num_accelerators, job=job, profile=profile, stack=stack, **fields)
         return asked.question, asked.restricted(choices).assumptions
 
     named = published_stacks(vendor) if stacks is None else [_framework(each, vendor) for each in stacks]
-    found = answers_of(named, put, use_all=use_all, stop=stop, **choices)
+    found = answers_of(named, posed, use_all=use_all, stop=stop, **choices)
     lifted = (each if each.result is None else replace(each, result=SearchAnswer.of(each.result)) for each in found)
     return FrameworkAnswers(lifted)
 

@@ -15,7 +15,7 @@ from shardplan.answers.decisions.sensitivity import sensitivity_document
 from shardplan.answers.decisions.whatif import whatif_document
 from shardplan.answers.document import AnswerDocument
 from shardplan.api.answers import PlanAnswer, SearchAnswer, load
-from shardplan.api.questions import SearchFields, is_given, put_search
+from shardplan.api.questions import SearchFields, is_given, posed_search
 from shardplan.api.saving import AsDocument
 from shardplan.ask.names import ClusterLike, ModelLike, StackLike
 from shardplan.ask.questions import choices_in
@@ -60,9 +60,9 @@ def scale(
     arguments are those of :func:`search`, and so are the errors.
     """
     ordered = scales.checked_sizes(sizes)
-    put, searches = put_search(model, cluster, ordered[-1], asked)
-    found = scales.scaling(put.question, ordered, searches, least_gain=least_gain, progress=progress)
-    return ScaleAnswer(**field_values(scales.Scaling, replace(found, assumptions=put.assumptions)))
+    posed, searches = posed_search(model, cluster, ordered[-1], asked)
+    found = scales.scaling(posed.question, ordered, searches, least_gain=least_gain, progress=progress)
+    return ScaleAnswer(**field_values(scales.Scaling, replace(found, assumptions=posed.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,9 @@ def fit(
             rule="what is sought is not given, and the number of accelerators is given unless it is sought",
             hint='write fit("llama-3.1-8b", "dgx-h100", 8, largest="sequence_length")',
         )
-    put, searches = put_search(model, cluster, num_accelerators or 1, asked)
-    found = fits.fitted(put.question, sought, searches, keeps_batch=is_given("global_batch_size", asked))
-    assumed = fits.still_assumed(sought, put.assumptions)
+    posed, searches = posed_search(model, cluster, num_accelerators or 1, asked)
+    found = fits.fitted(posed.question, sought, searches, keeps_batch=is_given("global_batch_size", asked))
+    assumed = fits.still_assumed(sought, posed.assumptions)
     return FitAnswer(**field_values(fits.LargestFit, replace(found, assumptions=assumed)))
 
 
@@ -192,9 +192,9 @@ def sensitivity(
 
     Every parameter is divided and multiplied by ``factor``. Other arguments and errors are those of :func:`search`.
     """
-    put, searches = put_search(model, cluster, num_accelerators, asked)
-    found = sensitivities.sensitivity_of(put.question, searches, factor=factor, progress=progress)
-    return SensitivityAnswer(**field_values(sensitivities.Sensitivity, replace(found, assumptions=put.assumptions)))
+    posed, searches = posed_search(model, cluster, num_accelerators, asked)
+    found = sensitivities.sensitivity_of(posed.question, searches, factor=factor, progress=progress)
+    return SensitivityAnswer(**field_values(sensitivities.Sensitivity, replace(found, assumptions=posed.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +217,9 @@ def pareto(
 
     Arguments and errors are those of :func:`search`.
     """
-    put, searches = put_search(model, cluster, num_accelerators, asked)
-    front = fronts.pareto_front(put.question, searches)
-    return ParetoAnswer(**field_values(fronts.ParetoFront, replace(front, assumptions=put.assumptions)))
+    posed, searches = posed_search(model, cluster, num_accelerators, asked)
+    front = fronts.pareto_front(posed.question, searches)
+    return ParetoAnswer(**field_values(fronts.ParetoFront, replace(front, assumptions=posed.assumptions)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +248,9 @@ def pareto_sizes(
     accelerator-hour. Other arguments and errors are those of :func:`search`; an unknown price is an error too.
     """
     ordered = scales.checked_sizes(sizes)
-    put, searches = put_search(model, cluster, ordered[-1], asked)
-    found = fronts.sizes_front(put.question, ordered, searches, progress=progress)
-    found = replace(found, assumptions=(*put.assumptions, *found.assumptions))
+    posed, searches = posed_search(model, cluster, ordered[-1], asked)
+    found = fronts.sizes_front(posed.question, ordered, searches, progress=progress)
+    found = replace(found, assumptions=(*posed.assumptions, *found.assumptions))
     return ParetoSizesAnswer(**field_values(fronts.SizesFront, found))
 
 
@@ -312,8 +312,8 @@ def budget(
         raise InputError("no cluster is given", rule="a budget is for one cluster or more", hint='write "dgx-h100"')
 
     def asked_of(each: ClusterLike) -> RunQuestion:
-        put, searches = put_search(model, each, 1 if num_accelerators is None else num_accelerators, asked)
-        return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
+        posed, searches = posed_search(model, each, 1 if num_accelerators is None else num_accelerators, asked)
+        return RunQuestion(posed.question, searches, posed.assumptions, has_batch, batches)
 
     questions = [asked_of(each) for each in clusters]
     sizes = (None if num_accelerators is None else each.question.num_accelerators for each in questions)

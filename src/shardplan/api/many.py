@@ -13,7 +13,7 @@ from shardplan.ask.names import StackLike
 from shardplan.ask.questions import ask, choices_in
 from shardplan.base.errors import InputError, ShardplanError, check_kind, shown
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import AskedQuestion, Question
+from shardplan.estimation.question import PosedQuestion, Question
 from shardplan.physics.frameworks.defaults import stated
 from shardplan.physics.frameworks.usual_stack import USUAL, Wanted, chosen_stack, without_prediction_blocks
 from shardplan.planner.family import KnownPipelines
@@ -49,7 +49,7 @@ class ManyAnswer(SearchAnswer):
     def of_found(cls, found: AnsweredTogether, asked: _Asked) -> ManyAnswer:
         """The answer with its two plans."""
         made = object.__new__(cls)
-        known = {"question": asked.put.question, "num_plans_evaluated": found.num_plans, "num_plans_pruned": 0}
+        known = {"question": asked.posed.question, "num_plans_evaluated": found.num_plans, "num_plans_pruned": 0}
         nothing: dict[str, Any] = {"offers": (), "suggestions": (), "smallest": None}
         plans = {"found_fastest": found.fastest, "found_recommended": found.recommended}
         vars(made).update(known | nothing | plans | {"_asked": asked, "_not_searched": found.not_searched})
@@ -76,10 +76,12 @@ class ManyAnswer(SearchAnswer):
 
     def _estimate(self, found: FoundPlan) -> PlanAnswer:
         """A plan in the form of a search's answer."""
-        put, assumptions = self._asked.put, (*self._asked.assumptions, *self._not_searched)
-        answer = estimate_plan(put.question, found.plan)
+        posed, assumptions = self._asked.posed, (*self._asked.assumptions, *self._not_searched)
+        answer = estimate_plan(posed.question, found.plan)
         told = replace(answer, assumptions=(*assumptions, *answer.assumptions))
-        return PlanAnswer.of(told if put.stack is None else replace(told, framework=put.stack.label), put.question)
+        return PlanAnswer.of(
+            told if posed.stack is None else replace(told, framework=posed.stack.label), posed.question
+        )
 
 
 def _from_own_search(name: str) -> cached_property[Any]:
@@ -97,7 +99,7 @@ for _field in fields(SearchAnswer):
 class _Asked(NamedTuple):
     """A question with the restrictions of its plans."""
 
-    put: AskedQuestion
+    posed: PosedQuestion
     choices: dict[str, Any]
     top: int
     scope: Scope
@@ -105,12 +107,12 @@ class _Asked(NamedTuple):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions made when it was read."""
-        return self.put.restricted(self.choices).assumptions
+        return self.posed.restricted(self.choices).assumptions
 
     def searched(self) -> SearchAnswer:
         """The answer of a separate search."""
         how: dict[str, Any] = {"suggestions": False, "use_all": True} | vars(self.scope)
-        found = search_question(self.put.question, top=self.top, **how)
+        found = search_question(self.posed.question, top=self.top, **how)
         return SearchAnswer.of(found.assuming(self.assumptions))
 
 
@@ -150,11 +152,11 @@ def search_many(
             return
 
 
-def _read(source: Iterator[object], put: Callable[[object], _Asked]) -> tuple[list[_Asked], ShardplanError | None]:
+def _read(source: Iterator[object], posed: Callable[[object], _Asked]) -> tuple[list[_Asked], ShardplanError | None]:
     """The next questions, up to the first one with an error, and that error."""
     found: list[_Asked] = []
     try:
-        found.extend(put(each) for each in islice(source, MOST_AHEAD))
+        found.extend(posed(each) for each in islice(source, MOST_AHEAD))
     except ShardplanError as error:
         return found, error
     return found, None
@@ -162,29 +164,29 @@ def _read(source: Iterator[object], put: Callable[[object], _Asked]) -> tuple[li
 
 def _answers(asked: Sequence[_Asked], stop: Stop | None) -> Iterator[ManyAnswer]:
     """The answers to some questions in their order; those of a group when its first one is due."""
-    groups = in_groups([each.put.question for each in asked], [each.put.stack for each in asked])
+    groups = in_groups([each.posed.question for each in asked], [each.posed.stack for each in asked])
     group_of = {number: group for group in groups for number in group}
     found: dict[int, AnsweredTogether] = {}
     for number, each in enumerate(asked):
         if number not in found:
-            group = [asked[other].put.question for other in group_of[number]]
+            group = [asked[other].posed.question for other in group_of[number]]
             answers = best_together(group, replace(each.scope, stop=stop), with_recommended=True)
             found |= dict(zip(group_of[number], answers, strict=True))
         yield ManyAnswer.of_found(found.pop(number), each)
 
 
 def _asked(each: object, *, choices: dict[str, Any], stack: StackLike, top: int, known: KnownPipelines) -> _Asked:
-    put = under_fastest(_question_and_stack(each, stack), **choices)
-    return _Asked(put, choices, top, Scope.of(stack=put.stack, known=known, **choices))
+    posed = under_fastest(_question_and_stack(each, stack), **choices)
+    return _Asked(posed, choices, top, Scope.of(stack=posed.stack, known=known, **choices))
 
 
-def _question_and_stack(asked: object, stack: StackLike) -> AskedQuestion:
+def _question_and_stack(asked: object, stack: StackLike) -> PosedQuestion:
     """The question and the framework of its plans. Raises InputError."""
     if isinstance(asked, Question):
         wanted = Wanted.of(asked.model, stated(asked.job))
         known, chosen = chosen_stack(stack, asked.cluster.accelerator.vendor, wanted)
         model, left_out = without_prediction_blocks(asked.model, known)
-        return AskedQuestion(
+        return PosedQuestion(
             asked if model is asked.model else replace(asked, model=model), known, (*chosen, *left_out)
         )
     check_kind("each of questions", asked, Mapping, Question, hint="a mapping of arguments of search")

@@ -9,7 +9,7 @@ from shardplan.ask import questions
 from shardplan.ask.names import ClusterLike, ModelLike, ProfileLike, StackLike, cluster_of, model_of, wrong
 from shardplan.ask.questions import choices_in, known_fields
 from shardplan.decide.searching import Searches
-from shardplan.estimation.question import AskedQuestion, Question
+from shardplan.estimation.question import PosedQuestion, Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import Software
@@ -61,21 +61,21 @@ class SearchFields(JobFields, total=False):
     stop: Stop | None
 
 
-def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: Any) -> AskedQuestion:
+def ask(model: ModelLike, cluster: ClusterLike, num_accelerators: int, **asked: Any) -> PosedQuestion:
     """The question of the arguments of :func:`question`. Raises InputError, which names the argument."""
     return questions.ask({"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **asked})
 
 
-def put_search(
+def posed_search(
     model: ModelLike, cluster: ClusterLike, num_accelerators: int | str, asked: SearchFields
-) -> tuple[AskedQuestion, Searches]:
+) -> tuple[PosedQuestion, Searches]:
     """The question with all assumptions, and how it is searched. Raises InputError."""
     fields: dict[str, Any] = {**asked}
     stop = fields.pop("stop", None)
     record = {"model": model, "cluster": cluster, "num_accelerators": num_accelerators, **fields}
     choices = choices_in(record)
-    put = questions.ask_search(record, stop=stop)
-    return put.restricted(choices), Searches.of(stack=put.stack, stop=stop, **choices)
+    posed = questions.ask_search(record, stop=stop)
+    return posed.restricted(choices), Searches.of(stack=posed.stack, stop=stop, **choices)
 
 
 def is_given(name: str, asked: SearchFields) -> bool:

@@ -73,7 +73,7 @@ def will_resume(
 def _side(run: RunLike, framework: str | None, **asked: Any) -> ResumeSide:
     """One run. Raises InputError."""
     if isinstance(run, AuditAnswer):
-        return side_of_reading(run.reading, run.put)
+        return side_of_reading(run.reading, run.posed)
     if isinstance(run, PlanAnswer | SearchAnswer):
         picked = run.recommended or run.fastest if isinstance(run, SearchAnswer) else run
         if picked is None:

@@ -119,7 +119,7 @@ class AskedAgain:
         return self._decision_answer(run_within(self.question, limits, sizes, progress=progress))
 
     def _decision_answer(self, decision: RlDecision) -> RlDecisionAnswer:
-        return RlDecisionAnswer(asked=self.question.put(), decision=decision)
+        return RlDecisionAnswer(asked=self.question.posed(), decision=decision)
 
 
 def load_rl(path: str | os.PathLike[str]) -> AskedAgain:
@@ -206,10 +206,10 @@ def planned(
     changes = pairs_of("--change", more.get("change") or ())
     wants_run = any(more.get(name) is not None for name in ("steps", "days"))
     limits = RlLimits(steps=more.get("steps"), days=more.get("days")) if wants_run else None
-    asked, after = question.put(), question
+    asked, after = question.posed(), question
     for change in changes:
         after = after.changed(*change)
-        after.put()  # refuses wrong fields before the search
+        after.posed()  # refuses wrong fields before the search
     found = search_rl(asked.task, asked.searches, between)
     decisions: list[RlDecision] = []
     known = {asked.task.question.num_accelerators: found}

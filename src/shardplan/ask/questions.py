@@ -15,7 +15,7 @@ from shardplan.ask.forms import LISTED, QuestionForm, Replaced, SpaceForm
 from shardplan.ask.names import cluster_of, companions_of_job, model_of, profile_of, stack_of, wrong
 from shardplan.base.errors import InputError, UnknownNameError, shown
 from shardplan.base.fields import described, in_our_words
-from shardplan.estimation.question import AskedQuestion, Question, put_question
+from shardplan.estimation.question import PosedQuestion, Question, posed_question
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.companions import NONE, GivenModels
@@ -44,25 +44,25 @@ OWN: Final = (
 """Keys of a record that are not fields of the job."""
 
 
-def ask(record: Record, *, reads_files: bool = True) -> AskedQuestion:
+def ask(record: Record, *, reads_files: bool = True) -> PosedQuestion:
     """The question of a record. Raises InputError, which names the field.
 
     ``reads_files``: whether a name that is not built in may be the path of a file.
     """
-    put, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
-    return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
+    posed, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
+    return posed._replace(assumptions=(*of_size, *posed.assumptions), warnings=warnings)
 
 
-def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> AskedQuestion:
+def ask_search(record: Record, *, reads_files: bool = True, stop: Stop | None = None) -> PosedQuestion:
     """The question of a search, with the fastest framework that can run it if the usual one cannot."""
     from shardplan.planner.related.frameworks import under_fastest  # an estimate needs no planner
 
-    put, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
-    put = under_fastest(put, **choices_in(record), stop=stop)
-    return put._replace(assumptions=(*of_size, *put.assumptions), warnings=warnings)
+    posed, of_size, warnings = _question_and_notes(record, reads_files=reads_files)
+    posed = under_fastest(posed, **choices_in(record), stop=stop)
+    return posed._replace(assumptions=(*of_size, *posed.assumptions), warnings=warnings)
 
 
-def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[AskedQuestion, tuple[str, ...], tuple[str, ...]]:
+def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[PosedQuestion, tuple[str, ...], tuple[str, ...]]:
     """The question with the defaults of its framework; notes on its size; and what the answer says first."""
     _check_all_given(record)
     model = model_of(record["model"], reads_files=reads_files)
@@ -74,29 +74,29 @@ def _question_and_notes(record: Record, *, reads_files: bool) -> tuple[AskedQues
     fields, companions = _companions_from(fields, job, reads_files=reads_files)
     profile = profile_of(record.get("profile"), reads_files=reads_files)
     how: Any = {"job": job, "software": software, "stack": stack, "profile": profile, "companions": companions}
-    put = put_question(model, cluster, count, fields, **how)
-    return put, of_size, (*_notes_on_profile(profile, cluster), *_doubtful_input(cluster, count))
+    posed = posed_question(model, cluster, count, fields, **how)
+    return posed, of_size, (*_notes_on_profile(profile, cluster), *_doubtful_input(cluster, count))
 
 
 def searched(record: Record, *, reads_files: bool = True, stop: Stop | None = None, **how: Any) -> SearchResult:
     """The answer of a search, with all assumptions; ``how`` are arguments of :func:`search_question`."""
     from shardplan.planner.search import search_question
 
-    choices, put = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
-    found = search_question(put.question, stack=put.stack, stop=stop, **how, **choices)
-    return found.assuming(put.restricted(choices).assumptions)
+    choices, posed = choices_in(record), ask_search(record, reads_files=reads_files, stop=stop)
+    found = search_question(posed.question, stack=posed.stack, stop=stop, **how, **choices)
+    return found.assuming(posed.restricted(choices).assumptions)
 
 
 def estimated(
     record: Record, plan: Plan, given: Collection[str], *, reads_files: bool = True
 ) -> tuple[Question, Estimate]:
     """The question, and the estimate of a plan with these given fields, with all assumptions."""
-    put = ask(record, reads_files=reads_files)
-    found = estimate_written(put.question, plan, put.stack, given)
-    return put.question, replace(found, assumptions=(*put.assumptions, *found.assumptions))
+    posed = ask(record, reads_files=reads_files)
+    found = estimate_written(posed.question, plan, posed.stack, given)
+    return posed.question, replace(found, assumptions=(*posed.assumptions, *found.assumptions))
 
 
-def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> AskedQuestion:
+def ask_again(before: Question, record: Record, framework: str | None, *, is_outdated: bool = False) -> PosedQuestion:
     """A question of a plan file with values of the record replacing its own. Raises InputError.
 
     ``framework`` is the one that the file's plan is for. Plan and job are the file's, unless a new stack is named.
@@ -132,7 +132,7 @@ def ask_again(before: Question, record: Record, framework: str | None, *, is_out
     known = named if "stack" in record else stack_of_label(framework)
     assumed = (*of_size, *outdated, *of_stack, *of_profile)
     doubts = _doubtful_input(hardware, changed.num_accelerators) if record else ()
-    return AskedQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
+    return PosedQuestion(changed, known, assumed, warnings=(*outdated, *of_profile, *doubts))
 
 
 def choices_in(record: Record) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from shardplan.inputs.readers.typed import pairs_of
 
 if TYPE_CHECKING:
     from shardplan.decide.largest import Sought
-    from shardplan.estimation.question import AskedQuestion
+    from shardplan.estimation.question import PosedQuestion
     from shardplan.inputs.plan import Plan
 
 
@@ -40,9 +40,9 @@ def scale(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts:
         if of_rl is not None:
             return files.show(of_rl.scale(_given_sizes(flags), least_gain=least_gain, progress=progress).document())
         asked, sizes = _question_and_sizes(flags, space)
-        put, searches, given = searched(flags, space, asked)
-        found = scaling(put.question, sizes, searches, least_gain=least_gain, progress=progress)
-    return files.show(scale_document(replace(found, assumptions=put.assumptions), given))
+        posed, searches, given = searched(flags, space, asked)
+        found = scaling(posed.question, sizes, searches, least_gain=least_gain, progress=progress)
+    return files.show(scale_document(replace(found, assumptions=posed.assumptions), given))
 
 
 @with_flags
@@ -65,9 +65,9 @@ def sensitivity(
     with progress_bar("planning with other hardware") as progress:
         if of_rl is not None:
             return files.show(of_rl.sensitivity(factor=factor, progress=progress).document())
-        put, searches, given = searched(flags, space, asked_of_file(flags))
-        found = sensitivity_of(put.question, searches, factor=factor, progress=progress)
-    return files.show(sensitivity_document(replace(found, assumptions=put.assumptions), given))
+        posed, searches, given = searched(flags, space, asked_of_file(flags))
+        found = sensitivity_of(posed.question, searches, factor=factor, progress=progress)
+    return files.show(sensitivity_document(replace(found, assumptions=posed.assumptions), given))
 
 
 @with_flags
@@ -100,14 +100,14 @@ def whatif(
             return files.show(of_rl.whatif(named, progress=progress).document())
     changes = _changes(wanted.change or ())
     asked, plan = _plan_of_file(flags, space, pick)
-    put, searches, given = searched(flags, space, asked)
-    first, taken = (None, plan) if plan is not None else planned_first(put.question, searches)
+    posed, searches, given = searched(flags, space, asked)
+    first, taken = (None, plan) if plan is not None else planned_first(posed.question, searches)
     with progress_bar("planning again") as progress:
-        found = what_if(put.question, taken, changes, searches, before=first, progress=progress)
-    return files.show(whatif_document(replace(found, assumptions=put.assumptions), given))
+        found = what_if(posed.question, taken, changes, searches, before=first, progress=progress)
+    return files.show(whatif_document(replace(found, assumptions=posed.assumptions), given))
 
 
-def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[AskedQuestion, Plan | None]:
+def _plan_of_file(flags: QuestionForm, space: SpaceForm, pick: str | None) -> tuple[PosedQuestion, Plan | None]:
     """The question and the plan of a plan file; for a question from flags, no plan. Raises InputError."""
     from shardplan.cli.question import asked, asked_again, picked_from
     from shardplan.reports.plan_file import is_plan_file, read_plan_file
@@ -149,9 +149,9 @@ def fit(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts: C
     _check_not_given(flags, sought)
     if sought == "gpus":
         flags = replace(flags, num_accelerators="1")
-    put, searches, given = searched(flags, space)
-    found = fitted(put.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
-    answer = replace(found, assumptions=still_assumed(sought, put.assumptions))
+    posed, searches, given = searched(flags, space)
+    found = fitted(posed.question, sought, searches, keeps_batch="global_batch_size" in flags.job)
+    answer = replace(found, assumptions=still_assumed(sought, posed.assumptions))
     return files.show(fit_document(answer, given))
 
 
@@ -199,21 +199,21 @@ def pareto(*, flags: QuestionForm, space: SpaceForm, output: OutputFlags, charts
     if not are_several(flags):
         from shardplan.answers.decisions.pareto import pareto_document
 
-        put, searches, given = searched(flags, space, asked_of_file(flags))
-        front = replace(pareto_front(put.question, searches), assumptions=put.assumptions)
+        posed, searches, given = searched(flags, space, asked_of_file(flags))
+        front = replace(pareto_front(posed.question, searches), assumptions=posed.assumptions)
         return files.show(pareto_document(front, given))
     from shardplan.answers.decisions.pareto_sizes import pareto_sizes_document
     from shardplan.cli.progress import progress_bar
 
     asked, sizes = _question_and_sizes(flags, space)
-    put, searches, given = searched(flags, space, asked)
+    posed, searches, given = searched(flags, space, asked)
     with progress_bar("planning each size") as progress:
-        found = sizes_front(put.question, sizes, searches, progress=progress)
-    found = replace(found, assumptions=(*put.assumptions, *found.assumptions))
+        found = sizes_front(posed.question, sizes, searches, progress=progress)
+    found = replace(found, assumptions=(*posed.assumptions, *found.assumptions))
     return files.show(pareto_sizes_document(found, given))
 
 
-def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[AskedQuestion, list[int]]:
+def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[PosedQuestion, list[int]]:
     """The question at the largest size, and all sizes. Raises InputError."""
     from shardplan.cli.question import asked
     from shardplan.decide.scale import sizes_in
@@ -228,9 +228,9 @@ def _question_and_sizes(flags: QuestionForm, space: SpaceForm) -> tuple[AskedQue
     sizes = sizes_in(flags.num_accelerators or flags.nodes or "", flag)
     last = str(max(sizes))
     largest = replace(flags, num_accelerators=last) if flag == "--gpus" else replace(flags, nodes=last)
-    put = asked(largest, space)
-    per_size = 1 if flag == "--gpus" else put.question.cluster.accelerators_per_node
-    return put, [size * per_size for size in sizes]
+    posed = asked(largest, space)
+    per_size = 1 if flag == "--gpus" else posed.question.cluster.accelerators_per_node
+    return posed, [size * per_size for size in sizes]
 
 
 def _given_sizes(flags: QuestionForm) -> list[int]:

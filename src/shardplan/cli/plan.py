@@ -22,7 +22,7 @@ from shardplan.inputs.readers.typed import values_of
 
 if TYPE_CHECKING:
     from shardplan.estimation.estimate import Estimate
-    from shardplan.estimation.question import AskedQuestion, Question
+    from shardplan.estimation.question import PosedQuestion, Question
     from shardplan.launch.audit.observed import GapExplanation, Observed
     from shardplan.physics.frameworks.stack import Stack
     from shardplan.planner.result import SearchResult
@@ -80,13 +80,13 @@ def plan(
         from shardplan.answers.methods.question import ask_method, method_document, with_assumptions
         from shardplan.methods.catalogue import load_method
 
-        other, put = load_method(method), asked(of_none)
-        report = with_assumptions(ask_method(other, put.question, top=search.top or PLANS), put.assumptions)
+        other, posed = load_method(method), asked(of_none)
+        report = with_assumptions(ask_method(other, posed.question, top=search.top or PLANS), posed.assumptions)
         return show_document(method_document(report), target)
     if (flags.stack or "").lower() == ALL:
         return _compare_frameworks(flags, search, details, target)
-    put = asked(flags, search)
-    result, assumed = _search(put, search), put.restricted(choices_in(space_of(search))).assumptions
+    posed = asked(flags, search)
+    result, assumed = _search(posed, search), posed.restricted(choices_in(space_of(search))).assumptions
     stated = result.stating_what_was_not_searched().assuming(assumed)
     stated = replace(stated, estimates=tuple(stated.estimates))  # all are shown, so they are made together
     from shardplan.answers.search import search_document
@@ -95,7 +95,7 @@ def plan(
     document = search_document(
         stated,
         explain(stated),
-        (*given_by_user(flags, search), *put.warnings),
+        (*given_by_user(flags, search), *posed.warnings),
         detail=details.of_answer(),
         listed=LISTED if search.top is None and not details.explains else search.top or PLANS,
         target=target,
@@ -120,13 +120,13 @@ def _compare_frameworks(flags: QuestionForm, search: SearchForm, details: Detail
     of_none = asked(replace(flags, stack=ANY))
     question, restricted = of_none.question, choices_in(space_of(search))
 
-    def put(stack: Stack) -> tuple[Question, tuple[str, ...]]:
+    def posed(stack: Stack) -> tuple[Question, tuple[str, ...]]:
         named = asked(replace(flags, stack=stack.name))
         return named.question, named.restricted(restricted).assumptions
 
     with progress_bar("searching for each framework") as progress:
         stacks = published_stacks(question.cluster.accelerator.vendor)
-        answers = answers_of(stacks, put, **restricted, use_all=search.use_all, progress=progress)
+        answers = answers_of(stacks, posed, **restricted, use_all=search.use_all, progress=progress)
     given = (*given_by_user(flags, search), *of_none.warnings)
     document = frameworks_document(
         question,
@@ -165,7 +165,7 @@ def _check_other_method(method: str, search: SearchForm) -> None:
             )
 
 
-def _search(put: AskedQuestion, flags: SearchForm) -> SearchResult:
+def _search(posed: PosedQuestion, flags: SearchForm) -> SearchResult:
     """The answer."""
     from shardplan.ask.questions import choices_in, space_of
     from shardplan.cli.progress import progress_bars
@@ -174,9 +174,9 @@ def _search(put: AskedQuestion, flags: SearchForm) -> SearchResult:
     how: dict[str, Any] = {name: getattr(flags, name) for name in HOW} | {"top": flags.top or PLANS}
     with progress_bars("searching", "simulating the best plans") as (progress, simulated):
         return search_question(
-            put.question,
+            posed.question,
             progress=progress,
-            stack=put.stack,
+            stack=posed.stack,
             simulated=simulated,
             **how | choices_in(space_of(flags)),
         )
@@ -219,19 +219,19 @@ def estimate(
     from shardplan.estimation.written import estimate_written
 
     if file is None:
-        put, base, given = asked(flags), Plan(), {*plan}
+        posed, base, given = asked(flags), Plan(), {*plan}
     else:
         found = _read(file, flags.model)
         before = picked_from(found, source.pick)
-        put, base = asked_again(found, flags, before.framework), before.plan
-        given = _stated_fields(None if flags.stack is None else put.stack) | {*plan}
-    answer = estimate_written(put.question, replace(base, **values_of(Plan, plan)), put.stack, given)
-    answer = replace(answer, assumptions=(*put.assumptions, *answer.assumptions))
+        posed, base = asked_again(found, flags, before.framework), before.plan
+        given = _stated_fields(None if flags.stack is None else posed.stack) | {*plan}
+    answer = estimate_written(posed.question, replace(base, **values_of(Plan, plan)), posed.stack, given)
+    answer = replace(answer, assumptions=(*posed.assumptions, *answer.assumptions))
     detail = details.of_answer(more)
-    said, words = (*given_by_user(flags), *put.warnings), words_of(flags) if file is None else ""
-    explained = _explained(put.question, answer, observed)
+    said, words = (*given_by_user(flags), *posed.warnings), words_of(flags) if file is None else ""
+    explained = _explained(posed.question, answer, observed)
     document = estimate_document(
-        put.question, answer, said, detail=detail, target=target, asked=words, observed=explained
+        posed.question, answer, said, detail=detail, target=target, asked=words, observed=explained
     )
     return show_document(document, target)
 

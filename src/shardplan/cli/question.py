@@ -20,38 +20,38 @@ from shardplan.inputs.readers.typed import RANGE, STDIN, whole
 if TYPE_CHECKING:
     from shardplan.decide.searching import Searches
     from shardplan.estimation.estimate import Estimate
-    from shardplan.estimation.question import AskedQuestion
+    from shardplan.estimation.question import PosedQuestion
     from shardplan.reports.plan_file import Pick, PlanFile
 
 
-def asked(flags: QuestionForm, space: SpaceForm | None = None) -> AskedQuestion:
+def asked(flags: QuestionForm, space: SpaceForm | None = None) -> PosedQuestion:
     """The question of the flags; ``space`` is that of the searches that answer it. Raises InputError."""
     record = record_of(flags, space)
-    put = ask(record) if space is None else ask_search(record)
-    return put._replace(assumptions=tuple(dict.fromkeys((*put.assumptions, *put.warnings))))
+    posed = ask(record) if space is None else ask_search(record)
+    return posed._replace(assumptions=tuple(dict.fromkeys((*posed.assumptions, *posed.warnings))))
 
 
-def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> AskedQuestion:
+def asked_again(file: PlanFile, flags: QuestionForm, framework: str | None) -> PosedQuestion:
     """The question of a plan file, with the given flags replacing its values. Raises InputError."""
     return ask_again(file.question, record_of(flags), framework, is_outdated=file.has_other_constants)
 
 
 def searched(
-    flags: QuestionForm, space: SpaceForm, put: AskedQuestion | None = None
-) -> tuple[AskedQuestion, Searches, tuple[str, ...]]:
+    flags: QuestionForm, space: SpaceForm, posed: PosedQuestion | None = None
+) -> tuple[PosedQuestion, Searches, tuple[str, ...]]:
     """The question of a decision with all assumptions, how it is searched, and what the answer says first.
 
-    ``put`` is the question, if it is not that of the flags alone. Raises InputError.
+    ``posed`` is the question, if it is not that of the flags alone. Raises InputError.
     """
     from shardplan.decide.searching import Searches
 
-    put = put or asked(flags, space)
+    posed = posed or asked(flags, space)
     restricted = choices_in(space_of(space))
-    given = (*given_by_user(flags, space), *put.warnings)
-    return put.restricted(restricted), Searches.of(stack=put.stack, **restricted), given
+    given = (*given_by_user(flags, space), *posed.warnings)
+    return posed.restricted(restricted), Searches.of(stack=posed.stack, **restricted), given
 
 
-def asked_of_file(flags: QuestionForm) -> AskedQuestion | None:
+def asked_of_file(flags: QuestionForm) -> PosedQuestion | None:
     """The question of a plan file in place of a model; None of a model. Raises InputError."""
     from shardplan.reports.plan_file import is_plan_file, read_plan_file
 

@@ -146,8 +146,8 @@ def _run_question(
 
     has_batch = "global_batch_size" in flags.job
     job = flags.job if has_batch else {**flags.job, "global_batch_size": "1"}
-    put, searches, _ = searched(replace(flags, cluster=cluster, job=job), space)
-    return RunQuestion(put.question, searches, put.assumptions, has_batch, batches)
+    posed, searches, _ = searched(replace(flags, cluster=cluster, job=job), space)
+    return RunQuestion(posed.question, searches, posed.assumptions, has_batch, batches)
 
 
 def _limits(wanted: BudgetForm, size: int | None) -> Limits:
@@ -169,7 +169,9 @@ def _size_of_rl(asked: AskedAgain, wanted: BudgetForm, flags: QuestionForm) -> i
     from shardplan.ask.questions import record_of, world_of
 
     record = record_of(replace(flags, num_accelerators=wanted.num_accelerators, model=None))
-    size, _ = world_of(asked.question.put().task.question.cluster, record.get("num_accelerators"), record.get("nodes"))
+    size, _ = world_of(
+        asked.question.posed().task.question.cluster, record.get("num_accelerators"), record.get("nodes")
+    )
     return None if size is None else int(size)
 
 

@@ -1,6 +1,6 @@
 """What is asked: a model, a cluster and a number of its accelerators, a job; and what follows from these alone.
 
-Whoever asks, a question is put in one way: what is not given takes the framework's default, or the usual one.
+Whoever asks, a question is posed in one way: what is not given takes the framework's default, or the usual one.
 """
 
 from __future__ import annotations
@@ -205,19 +205,19 @@ class Question:
         return left / (1 + self.profile.fragmentation_when_full)
 
 
-class AskedQuestion(NamedTuple):
+class PosedQuestion(NamedTuple):
     """A question with the framework of its plans, and what was assumed."""
 
     question: Question
     stack: Stack | None
     assumptions: tuple[str, ...]
-    under: Mapping[str, Callable[[str], AskedQuestion]] = {}
+    under: Mapping[str, Callable[[str], PosedQuestion]] = {}
     """Where none is named and the usual one has not what is wanted: the question under each that has, by its name. It
     takes in words how that one was chosen."""
     warnings: tuple[str, ...] = ()
     """What an answer says first: constants that are not the usual ones."""
 
-    def restricted(self, choices: Mapping[str, Collection[str] | None]) -> AskedQuestion:
+    def restricted(self, choices: Mapping[str, Collection[str] | None]) -> PosedQuestion:
         """With what the framework adds to the assumptions where ``choices`` restrict a search."""
         names = {name for each in choices.values() for name in each or ()}
         return self._replace(assumptions=(*self.assumptions, *switches_in_stack(self.stack, names)))
@@ -231,7 +231,7 @@ def filled_job(
     return default_job(model, cluster, num_accelerators, stated_elsewhere=of_stack, **fields)
 
 
-def put_question(
+def posed_question(
     model: ModelConfig,
     cluster: Cluster,
     num_accelerators: int,
@@ -242,14 +242,14 @@ def put_question(
     stack: Stack | str | None,
     profile: Profile | None,
     companions: GivenModels = (),
-) -> AskedQuestion:
+) -> PosedQuestion:
     """The question with these fields of a job and its software, in place of those of ``job``. Raises InputError."""
     fields = in_full(fields, job)
     given = {**fields} if job is None else {**stated(job), **fields}
     vendor, wanted = cluster.accelerator.vendor, Wanted.of(model, given)
     own = {} if job is None else stated(job.software)
 
-    def put(known: Stack | None, chosen: tuple[str, ...]) -> AskedQuestion:
+    def posed(known: Stack | None, chosen: tuple[str, ...]) -> PosedQuestion:
         """The question with the defaults of a framework."""
         if job is None:
             filled, assumed = filled_job(model, cluster, num_accelerators, fields, known)
@@ -268,11 +268,11 @@ def put_question(
             given_profile=profile,
             given_companions=companions,
         )
-        return AskedQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
+        return PosedQuestion(question, known, (*assumed, *chosen, *left_out, *of_stack))
 
-    def under(known: Stack, among: str) -> AskedQuestion:
-        return put(known, (why_chosen(known, vendor, wanted, among),))
+    def under(known: Stack, among: str) -> PosedQuestion:
+        return posed(known, (why_chosen(known, vendor, wanted, among),))
 
     several = candidates_of(stack, vendor, wanted)
     others = {each.name: partial(under, each) for each in several} if len(several) > 1 else {}
-    return put(*chosen_stack(stack, vendor, wanted))._replace(under=others)
+    return posed(*chosen_stack(stack, vendor, wanted))._replace(under=others)

@@ -76,13 +76,13 @@ def _task(record: Record, rl: Record, *, reads_files: bool, stop: Stop | None) -
         "sequence_length": packing.pack_tokens,
         "global_batch_size": packing.batch(1),
     }
-    put = ask_search(of_trainer, reads_files=reads_files, stop=stop)
-    choices = _of_framework(choices_in({**record, "fix": fixed or None}), framework, put.question.model)
+    posed = ask_search(of_trainer, reads_files=reads_files, stop=stop)
+    choices = _of_framework(choices_in({**record, "fix": fixed or None}), framework, posed.question.model)
     task = RlTask(
-        question=put.question,
+        question=posed.question,
         answers=packing.answers,
         packing=packing,
-        critic=_critic(rl, put.question.model, reads_files=reads_files),
+        critic=_critic(rl, posed.question.model, reads_files=reads_files),
         rollout_cluster=None if other is None else cluster_of(other, reads_files=reads_files),
         num_train=train if generate is not None else None,
         num_rollout=generate,
@@ -91,10 +91,10 @@ def _task(record: Record, rl: Record, *, reads_files: bool, stop: Stop | None) -
     )
     engine_facts(task.engine)
     check_asked(task, rl, record.get("num_accelerators"))
-    searches = Searches.of(stack=put.stack, stop=stop, **choices)
-    _check_values(searches, put.question)
-    assumed = (*put.restricted(choices).assumptions, *_assumed(task))
-    return AskedRl(task, searches, assumed, put.warnings)
+    searches = Searches.of(stack=posed.stack, stop=stop, **choices)
+    _check_values(searches, posed.question)
+    assumed = (*posed.restricted(choices).assumptions, *_assumed(task))
+    return AskedRl(task, searches, assumed, posed.warnings)
 
 
 def _check_values(searches: Searches, question: Question) -> None:

@@ -209,7 +209,7 @@ def at_sizes(
     check_gain(least_gain)
     asked = [question.on(size) for size in ordered]
     for each in asked:
-        each.put()  # so that a wrong one is refused before the search
+        each.posed()  # so that a wrong one is refused before the search
     pairs = _counted([*zip(ordered, asked, strict=True)], progress)
     results = [(known or {}).get(size) or each.result() for size, each in pairs]
     smallest = next((result.best for result in results if result.best is not None), None)
@@ -235,7 +235,7 @@ def after_changes(
     asked = [question]
     for name, value in changes:
         asked.append(asked[-1].changed(name, value))
-        asked[-1].put()  # so that a wrong one is refused before the search
+        asked[-1].posed()  # so that a wrong one is refused before the search
     labels = ["as it was", *(f"{name}={getattr(value, 'name', value)}" for name, value in changes)]
     variants: list[RlVariant] = []
     for label, each in _counted([*zip(labels, asked, strict=True)], progress):
@@ -259,7 +259,7 @@ def run_within(
     """
     results: dict[int, RlResult] = {**(known or {})}
     without: list[int] = []
-    task = question.put().task
+    task = question.posed().task
 
     def run(size: int) -> RlRun | None:
         if progress is not None:
@@ -303,7 +303,7 @@ def elasticities(
     .. math:: \varepsilon_x = \frac{\ln T(f x) - \ln T(x / f)}{2 \ln f}
     """
     found = []
-    for name, change in _counted([*_parameters(asked or question.put())], progress):
+    for name, change in _counted([*_parameters(asked or question.posed())], progress):
         times = [_time(question.with_values(*change(by))) for by in (1 / factor, factor)]
         known = all(math.isfinite(time) for time in times)
         slope = math.log(times[1] / times[0]) / (2 * math.log(factor)) if known else None

@@ -51,7 +51,7 @@ class RlQuestion:
     reads_files: bool = True
     stop: Stop | None = None
 
-    def put(self) -> AskedRl:
+    def posed(self) -> AskedRl:
         """The task. Raises InputError, which names the field."""
         fixed = {name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
                  for name, value in (self.record.get("fix") or {}).items()}  # fmt: skip
@@ -60,7 +60,7 @@ class RlQuestion:
 
     def result(self) -> RlResult:
         """The best plan of every placement. Raises InputError."""
-        asked = self.put()
+        asked = self.posed()
         return search_rl(asked.task, asked.searches)
 
     def on(self, num_accelerators: int) -> RlQuestion:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from shardplan.base.errors import InputError, ShardplanError
 from shardplan.base.fields import dataclass, described
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.question import AskedQuestion
+from shardplan.estimation.question import PosedQuestion
 from shardplan.estimation.written import estimate_written
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.words import field_meant
@@ -50,7 +50,7 @@ class NothingFitsError(InputError):
 class PageAnswer:
     """A search for a page."""
 
-    put: AskedQuestion
+    posed: PosedQuestion
     """The question on the accelerators that the answer uses."""
     result: SearchResult
     locks: dict[str, tuple[str, ...]]
@@ -75,7 +75,7 @@ class PageAnswer:
         if known is not None:
             return known
         plan, given = plan_in(code)
-        return estimate_written(self.put.question, plan, self.put.stack, given)
+        return estimate_written(self.posed.question, plan, self.posed.stack, given)
 
     def with_offers(self, stop: Stop) -> SearchResult:
         """The search with neighbouring counts and batches that would train faster."""
@@ -83,8 +83,8 @@ class PageAnswer:
             return self.result
         fastest = min(self.result.estimates, key=lambda each: each.step_time)
         plans = [vars(each.plan) for each in self.result.estimates]
-        scope = limited_to(Scope.of(limit=self.locks, stack=self.put.stack, stop=stop), self.result.space, plans)
-        question, keeps = self.put.question, self.result.fewer is None
+        scope = limited_to(Scope.of(limit=self.locks, stack=self.posed.stack, stop=stop), self.result.space, plans)
+        question, keeps = self.posed.question, self.result.fewer is None
         asked = replace(question, num_accelerators=question.num_given, num_idle=0)
         offers = offers_of(asked, fastest, scope, keeps_batch=keeps)
         return replace(self.result, offers=offers)
@@ -94,9 +94,9 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
     """Searches. Raises FieldError and InputError, and ``SearchStopped`` where ``stop`` says so."""
     locks = question.restrictions()
     try:
-        put = question.put_search(stop)
+        posed = question.posed_search(stop)
         result = search_question(
-            put.question, top=LISTED, limit=locks, stack=put.stack, stop=stop, offers=False, prune=True
+            posed.question, top=LISTED, limit=locks, stack=posed.stack, stop=stop, offers=False, prune=True
         )
     except (SearchStopped, FieldError):
         raise
@@ -104,9 +104,9 @@ def answered(question: PageQuestion, stop: Stop) -> PageAnswer:
         field = blamed(error, locks)
         raise FieldError(error, f"{LOCK}{field}" if field else "stack") from None
     # The result with what was assumed
-    told = result.stating_what_was_not_searched().assuming(put.restricted({"limit": locks}).assumptions)
+    told = result.stating_what_was_not_searched().assuming(posed.restricted({"limit": locks}).assumptions)
     tuple(told.estimates)  # made in this thread, in one pass: pages read them in the event loop
-    return PageAnswer(put=put._replace(question=told.question), result=told, locks=locks)
+    return PageAnswer(posed=posed._replace(question=told.question), result=told, locks=locks)
 
 
 POINTS: Final = 2000

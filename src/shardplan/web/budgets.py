@@ -67,7 +67,7 @@ def _at_other_sizes(
         for factor in factors:
             found: budgets.ClusterBudget | None = own
             if factor != 1:
-                size = round(factor * question.put().question.num_given)
+                size = round(factor * question.posed().question.num_given)
                 found = _budget_or_none(question.with_values(gpus=str(size)), size, operations, stop)
             if found is not None and found.option is not None:
                 yield found.option
@@ -97,9 +97,9 @@ def _on_clusters(question: PageQuestion, values: Values) -> list[PageQuestion]:
 def _budget_of(
     question: PageQuestion, limits: budgets.Limits, operations: Operations, stop: Stop, progress: Progress
 ) -> budgets.ClusterBudget:
-    put = question.put_search(stop)
-    search = searches(question, put, stop)
-    asked = budgets.RunQuestion(put.question, search, put.assumptions, "global_batch_size" in question.job)
+    posed = question.posed_search(stop)
+    search = searches(question, posed, stop)
+    asked = budgets.RunQuestion(posed.question, search, posed.assumptions, "global_batch_size" in question.job)
     return budgets.budget_of(asked, limits, operations, progress=progress)
 
 
@@ -107,7 +107,7 @@ def _limits(question: PageQuestion, values: Values) -> budgets.Limits:
     """What limits the run: the accelerators of the question, or days, money or energy."""
     kind, text = values["budget_limit"], values["budget_value"]
     if kind == "gpus":
-        return budgets.Limits(num_accelerators=question.put().question.num_given)
+        return budgets.Limits(num_accelerators=question.posed().question.num_given)
     with about_field("budget_limit"):
         if kind not in LIMITED:
             raise UnknownNameError("limit of a run", kind, LIMITED, hint=f"one of {', '.join(LIMITED)}")

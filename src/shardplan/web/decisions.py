@@ -23,7 +23,7 @@ from shardplan.decide.largest import SMALLEST, LargestFit, Sought, fitted, still
 from shardplan.decide.searching import Answered, Progress, Searches
 from shardplan.decide.whatif import CLUSTER, change_of, check_named_once, what_if
 from shardplan.estimation.estimate import Estimate
-from shardplan.estimation.question import AskedQuestion
+from shardplan.estimation.question import PosedQuestion
 from shardplan.estimation.written import filled
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.readers.catalog import load_cluster
@@ -47,9 +47,9 @@ MOST_TRIED: Final = 12
 """Values around the answer of ``fit``."""
 
 
-def searches(question: PageQuestion, put: AskedQuestion, stop: Stop) -> Searches:
+def searches(question: PageQuestion, posed: PosedQuestion, stop: Stop) -> Searches:
     """Searches of a question of the page, with its framework and locks."""
-    return Searches.of(stack=put.stack, limit=question.restrictions(), stop=stop)
+    return Searches.of(stack=posed.stack, limit=question.restrictions(), stop=stop)
 
 
 def link(question: PageQuestion, estimate: Estimate | None, **changed: Any) -> str:
@@ -102,40 +102,40 @@ VARIED: Final = {
 
 def scale(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The job on several sizes."""
-    sizes, put = _on_sizes(question, values, stop)
+    sizes, posed = _on_sizes(question, values, stop)
     with about_field("least_gain"):
         least = number(values["least_gain"], "least gain", most=100.0) / 100
-    found = scales.scaling(put.question, sizes, searches(question, put, stop), least_gain=least, progress=progress)
+    found = scales.scaling(posed.question, sizes, searches(question, posed, stop), least_gain=least, progress=progress)
 
     def address(point: scales.ScalePoint) -> str:
         return link(question, point.answered.estimate, gpus=str(point.num_accelerators))
 
-    return shown(scale_document(replace(found, assumptions=put.assumptions)), address)
+    return shown(scale_document(replace(found, assumptions=posed.assumptions)), address)
 
 
 def pareto_sizes(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """Sizes that no other beats in time, accelerators and money together."""
-    sizes, put = _on_sizes(question, values, stop)
+    sizes, posed = _on_sizes(question, values, stop)
     with about_field("price"):
-        found = fronts.sizes_front(put.question, sizes, searches(question, put, stop), progress=progress)
+        found = fronts.sizes_front(posed.question, sizes, searches(question, posed, stop), progress=progress)
 
     def address(size: fronts.PricedSize) -> str:
         return link(question, size.answered.estimate, gpus=str(size.num_accelerators))
 
     document = pareto_sizes_document(
-        replace(found, assumptions=(*put.assumptions, *found.assumptions)),
+        replace(found, assumptions=(*posed.assumptions, *found.assumptions)),
         price="Price on the Plan page",
         failures="Failures in Budget of a whole run",
     )
     return shown(document, address)
 
 
-def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], AskedQuestion]:
+def _on_sizes(question: PageQuestion, values: Values, stop: Stop) -> tuple[list[int], PosedQuestion]:
     """The sizes asked for, or those around the question's, and the question at the largest. Raises FieldError."""
-    text = values["sizes"] or ",".join(map(str, sizes_around(question.put().question.num_accelerators)))
+    text = values["sizes"] or ",".join(map(str, sizes_around(question.posed().question.num_accelerators)))
     with about_field("sizes"):
         sizes = scales.checked_sizes(text if RANGE.search(text) else ",".join(listed(text)))
-    return sizes, question.with_values(gpus=str(sizes[-1])).put_search(stop)
+    return sizes, question.with_values(gpus=str(sizes[-1])).posed_search(stop)
 
 
 def sizes_around(num_accelerators: int) -> list[int]:
@@ -159,11 +159,11 @@ def vary(question: PageQuestion, values: Values, stop: Stop, progress: Progress)
         progress(place, len(texts))
         asked = _with_value(question, name, text)
         try:
-            put = asked.put_search(stop)
+            posed = asked.posed_search(stop)
         except FieldError as error:
             raise FieldError(error, "values") from None
-        assumed.append(tuple(put.assumptions))
-        answers.append((text, asked, searches(question, put, stop).answer(put.question)))
+        assumed.append(tuple(posed.assumptions))
+        answers.append((text, asked, searches(question, posed, stop).answer(posed.question)))
     shared = tuple(each for each in assumed[0] if all(each in others for others in assumed))
     document = varied_document(VARIED[name].lower(), answers, shared)
     return shown(document, lambda row: link(row[1], row[2].estimate))
@@ -240,9 +240,11 @@ def fit(question: PageQuestion, values: Values, stop: Stop, _progress: Progress)
     with about_field("sought"):
         if sought not in SOUGHT_NAMES:
             raise UnknownNameError("quantity", f"{sought:.40}", SOUGHT_NAMES, hint="choose one of the list")
-    put = _without_sought(question, sought).put_search(stop)
-    found = fitted(put.question, sought, searches(question, put, stop), keeps_batch="global_batch_size" in question.job)
-    found = replace(found, assumptions=still_assumed(sought, put.assumptions))
+    posed = _without_sought(question, sought).posed_search(stop)
+    found = fitted(
+        posed.question, sought, searches(question, posed, stop), keeps_batch="global_batch_size" in question.job
+    )
+    found = replace(found, assumptions=still_assumed(sought, posed.assumptions))
     document = shown(fit_document(found, listed=MOST_TRIED))
     document["note"] = f"{_surely_fitting(found)} {document['note']}".strip()
     return document | ({"link": _link_of_fit(question, found)} if found.value else {})
@@ -303,22 +305,22 @@ MOST_CHANGES: Final = 3
 
 def whatif(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """The recommended plan, or the one that is looked at, where the cluster or the job changes."""
-    changes, put = _changes(values), question.put_search(stop)
-    anew = searches(question, put, stop)
-    before = anew.answer(put.question)
-    plan = _plan_of(question, put, before, anew)
-    found = what_if(put.question, plan, changes, anew, before=before, progress=progress)
-    return shown(whatif_document(replace(found, assumptions=put.assumptions)))
+    changes, posed = _changes(values), question.posed_search(stop)
+    anew = searches(question, posed, stop)
+    before = anew.answer(posed.question)
+    plan = _plan_of(question, posed, before, anew)
+    found = what_if(posed.question, plan, changes, anew, before=before, progress=progress)
+    return shown(whatif_document(replace(found, assumptions=posed.assumptions)))
 
 
-def _plan_of(question: PageQuestion, put: AskedQuestion, before: Answered, anew: Searches) -> Plan:
+def _plan_of(question: PageQuestion, posed: PosedQuestion, before: Answered, anew: Searches) -> Plan:
     """The plan that is looked at, or the one to take. Raises InputError."""
     if question.show:
         with about_field("show"):
             plan, given = plan_in(question.show)
-        return filled(put.question, plan, put.stack, given)[0]
+        return filled(posed.question, plan, posed.stack, given)[0]
     if before.estimate is None:
-        anew.result(put.question)  # raises, where what is asked for contradicts itself
+        anew.result(posed.question)  # raises, where what is asked for contradicts itself
         raise InputError(
             f"there is no plan to change: {before.reason}",
             rule="a plan is changed",
@@ -353,19 +355,21 @@ def _read(place: int, name: str, text: str) -> tuple[str, Any]:
 
 def pareto(question: PageQuestion, _values: Values, stop: Stop, _progress: Progress) -> Shown:
     """Plans that no other beats in every respect."""
-    put = question.put_search(stop)
-    front = fronts.pareto_front(put.question, searches(question, put, stop))
+    posed = question.posed_search(stop)
+    front = fronts.pareto_front(posed.question, searches(question, posed, stop))
 
     def address(point: fronts.ParetoPoint) -> str:
         return link(question, point.estimate)
 
-    return shown(pareto_document(replace(front, assumptions=put.assumptions), listed=MOST_PLANS), address)
+    return shown(pareto_document(replace(front, assumptions=posed.assumptions), listed=MOST_PLANS), address)
 
 
 def sensitivity(question: PageQuestion, values: Values, stop: Stop, progress: Progress) -> Shown:
     """How the best step time follows the hardware."""
     with about_field("factor"):
         factor = number(values["factor"], "factor", least=1.001, most=100.0)
-    put = question.put_search(stop)
-    found = sensitivities.sensitivity_of(put.question, searches(question, put, stop), factor=factor, progress=progress)
-    return shown(sensitivity_document(replace(found, assumptions=put.assumptions)))
+    posed = question.posed_search(stop)
+    found = sensitivities.sensitivity_of(
+        posed.question, searches(question, posed, stop), factor=factor, progress=progress
+    )
+    return shown(sensitivity_document(replace(found, assumptions=posed.assumptions)))

@@ -80,13 +80,13 @@ def _of_plan_file(file: PlanFile) -> PageQuestion:
         show=plan_code(file.estimates[0].plan) if file.search is None and file.estimates else "",
         **_subject(asked),
     )
-    usual = found.put().question.job
+    usual = found.posed().question.job
     software = _differing(asked.job.software, vars(usual.software))
     made = found.with_values(
         job={**found.job, **_differing(asked.job, vars(usual))},
         software=", ".join(f"{name}={text}" for name, text in software.items()),
     )
-    _check_is_same(made.put().question, asked)
+    _check_is_same(made.posed().question, asked)
     return made
 
 
@@ -155,13 +155,13 @@ def _typed(value: float, kind: Kind, unit: str, si: str) -> str:
     return short if parse_quantity(short, kind, field=kind) == value else f"{value!r} {si}"
 
 
-def _check_is_same(put: Question, asked: Question) -> None:
+def _check_is_same(posed: Question, asked: Question) -> None:
     """Raises InputError where the page puts another question than the file: its numbers would not be the file's."""
     pairs = {
-        "the model": (put.model, asked.model),
-        "the cluster": (_unassumed(put.cluster), _unassumed(asked.cluster)),
-        "the job": (put.job, asked.job),
-        "its profile of constants": (put.given_profile, asked.given_profile),
+        "the model": (posed.model, asked.model),
+        "the cluster": (_unassumed(posed.cluster), _unassumed(asked.cluster)),
+        "the job": (posed.job, asked.job),
+        "its profile of constants": (posed.given_profile, asked.given_profile),
     }
     others = [name for name, (ours, theirs) in pairs.items() if ours != theirs]
     if others:

@@ -39,7 +39,7 @@ from shardplan.physics.frameworks.stack import list_stacks
 from shardplan.physics.frameworks.usual_stack import ANY, USUAL
 
 if TYPE_CHECKING:
-    from shardplan.estimation.question import AskedQuestion
+    from shardplan.estimation.question import PosedQuestion
     from shardplan.planner.stopping import Stop
 
 CONFIG: Final = "config.json"
@@ -101,7 +101,7 @@ MOST_PINS: Final = 8
 
 
 class FieldError(InputError):
-    """A question that cannot be put, and the field of the form that it concerns."""
+    """A question that cannot be posed, and the field of the form that it concerns."""
 
     def __init__(self, error: ShardplanError, name: str) -> None:
         """``name``: of the field; ``error``: what is wrong with it."""
@@ -253,7 +253,7 @@ class PageQuestion:
         own = self.uploaded.profile
         return own if own is not None and own.generation == cluster.accelerator.generation else None
 
-    def put(self) -> AskedQuestion:
+    def posed(self) -> PosedQuestion:
         """The question. Raises FieldError where a field cannot be read, InputError where they do not go together."""
         from shardplan.ask.questions import ask, size_of
 
@@ -286,11 +286,11 @@ class PageQuestion:
         record = {"model": model, "cluster": cluster, "stack": stack, "software": software}
         return {**record, **fields, "profile": self.profile_asked(cluster)}
 
-    def put_search(self, stop: Stop) -> AskedQuestion:
-        """The question of a search, with its framework chosen. Raises as :meth:`put`."""
+    def posed_search(self, stop: Stop) -> PosedQuestion:
+        """The question of a search, with its framework chosen. Raises as :meth:`posed`."""
         from shardplan.planner.related.frameworks import under_fastest
 
-        return under_fastest(self.put(), limit=self.restrictions(), stop=stop)
+        return under_fastest(self.posed(), limit=self.restrictions(), stop=stop)
 
     def restrictions(self) -> dict[str, tuple[str, ...]]:
         """The candidates of locked fields of the plan, for ``limit``. Raises FieldError."""

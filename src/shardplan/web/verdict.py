@@ -63,11 +63,11 @@ def plan_command(question: PageQuestion) -> str:
     return shlex.join(["shardplan", "plan", *_asked(question), *stack, *_locked(question)])
 
 
-def estimate_command(question: PageQuestion, put: Question, estimate: Estimate) -> str:
+def estimate_command(question: PageQuestion, posed: Question, estimate: Estimate) -> str:
     """One plan as an answer to the question of the page."""
-    asked = question.with_values(gpus="") if put.num_idle else question  # the plan's flags have the number that is used
+    asked = question.with_values(gpus="") if posed.num_idle else question  # the plan's flags have the used number
     of = ["--from", "plan.json"] if question.uses_file else [*_asked(asked)]
-    return " ".join([shlex.join(["shardplan", "estimate", *of]), *plan_flags(put, estimate)])
+    return " ".join([shlex.join(["shardplan", "estimate", *of]), *plan_flags(posed, estimate)])
 
 
 def _asked(question: PageQuestion) -> Iterator[str]:
@@ -110,7 +110,7 @@ class Chip(NamedTuple):
 def verdict(question: PageQuestion, found: PageAnswer, truth: TruthLine) -> dict[str, Any]:
     """Everything that the first panel shows of an estimate, whose line on how sure it is is ``truth``."""
     estimate = truth.estimate
-    asked = found.put.question
+    asked = found.posed.question
     total, each = token_rates(asked, estimate)
     options = framework_options(asked, estimate)
     return {

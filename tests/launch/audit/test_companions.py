@@ -84,7 +84,7 @@ def test_no_file_outside_the_root_is_read(tmp_path: Path) -> None:
 def test_an_estimate_of_a_usual_fine_tuning_needs_the_cluster_alone(tmp_path: Path) -> None:
     repo = placed(tmp_path, train_sh=SCRIPT, configs__zero3_json=ZERO3)
     found = audited(repo / "train.sh", cluster="dgx-h100")
-    assert found.put.missing == {}
+    assert found.posed.missing == {}
     assert found.estimate is not None
     assert found.reading.value("num_accelerators") == 8
     assert found.reading.value("global_batch_size") == 64
@@ -110,12 +110,12 @@ def test_the_model_is_that_of_a_config_json(tmp_path: Path) -> None:
         tmp_path, train_sh=script, configs__zero3_json=ZERO3, ckpt__my__config_json="{}", x__config_json=config
     )
     found = audited(repo / "train.sh", repo / "x" / "config.json")
-    assert found.put.model is not None
-    assert found.put.model.num_parameters == 4_022_468_096
+    assert found.posed.model is not None
+    assert found.posed.model.num_parameters == 4_022_468_096
     placed(repo, **{"ckpt__my-model__config_json": config})
     own = audited(repo / "train.sh")
-    assert own.put.model is not None
-    assert own.put.model.num_hidden_layers == 36
+    assert own.posed.model is not None
+    assert own.posed.model.num_hidden_layers == 36
 
 
 WRONG = [

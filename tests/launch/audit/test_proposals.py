@@ -50,13 +50,13 @@ def again(folder: Path, sample: Sample, each: Improvement) -> Audit:
 
 def job_of(found: Audit) -> tuple[Job, int, str]:
     """The job without software, which a change may choose."""
-    assert found.put.question is not None
-    question = found.put.question
+    assert found.posed.question is not None
+    question = found.posed.question
     return replace(question.job, software=Software()), question.num_accelerators, question.model.name
 
 
 def time_of(found: Audit) -> float:
-    assert isinstance(found.estimate, Estimate), found.put.missing
+    assert isinstance(found.estimate, Estimate), found.posed.missing
     return found.estimate.step_time
 
 
@@ -73,7 +73,7 @@ def test_a_proposal_keeps_the_job(
     tmp_path: Path, name: str, sample: Sample, monkeypatch: pytest.MonkeyPatch, counted: Mapping[str, list[int]]
 ) -> None:
     found = audited(written(tmp_path, sample.files), sample)
-    assert found.put.question is not None, found.put.missing
+    assert found.posed.question is not None, found.posed.missing
     monkeypatch.setattr("shardplan.launch.audit.improve.improvements", lambda *_, **__: ())
     for number, each in enumerate(found.improvements):
         after = again(tmp_path / f"changed{number}", sample, each)

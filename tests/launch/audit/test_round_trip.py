@@ -14,7 +14,7 @@ from shardplan.estimation.estimate import estimate_plan
 from shardplan.estimation.question import Question
 from shardplan.inputs.job import Job
 from shardplan.inputs.plan import Plan
-from shardplan.launch.audit.question import put
+from shardplan.launch.audit.question import posed
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 
@@ -41,7 +41,7 @@ def test_megatron_lm(tmp_path: Path, model: str, number: int, job: dict[str, Any
         path = tmp_path / f"launch{place}.sh"
         assert isinstance(estimate, shardplan.PlanAnswer)
         shardplan.export(estimate, "megatron-lm", path=path)
-        again = put(read_launch(Ask(path=path)), None, found.question.cluster)
+        again = posed(read_launch(Ask(path=path)), None, found.question.cluster)
         assert again.missing == {}
         assert again.plan is not None
         assert again.question is not None

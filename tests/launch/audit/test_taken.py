@@ -29,8 +29,8 @@ def test_as_few_whole_nodes_as_the_degrees_fill(tmp_path: Path) -> None:
     found = audit_launch(asked, cluster=load_cluster("dgx-h100"))
     assert found.taken == {"num_accelerators": (16, "as few whole nodes as the degrees fill")}
     assert found.estimate is not None
-    assert found.put.plan is not None
-    assert (found.put.plan.tp, found.put.plan.pp) == (8, 2)
+    assert found.posed.plan is not None
+    assert (found.posed.plan.tp, found.posed.plan.pp) == (8, 2)
     assert found.improvements == ()  # none rests on what was taken
 
 
@@ -42,7 +42,7 @@ def test_defaults_of_the_file_are_told_in_words(tmp_path: Path) -> None:
 def test_without_a_cluster_nothing_is_taken(tmp_path: Path) -> None:
     found = audit_launch(ask(tmp_path, "run.sh", OPEN_WORLD))
     assert found.taken == {}
-    assert "num_accelerators" in found.put.missing
+    assert "num_accelerators" in found.posed.missing
 
 
 def test_what_is_given_is_not_taken_and_what_is_taken_is_said(tmp_path: Path) -> None:

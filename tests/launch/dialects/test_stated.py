@@ -247,8 +247,8 @@ def test_a_chip_of_two_devices_is_priced_as_two(tmp_path: Path) -> None:
     text = f'xpk workload create --device-type=tpu7x-4x4x4 --command "{line}"\n'
     cluster = load_cluster("tpu-v7-pod")
     found = audit_launch(ask(tmp_path, "a.sh", text), cluster=cluster)
-    assert found.put.question is not None
-    device = found.put.question.cluster.accelerator
+    assert found.posed.question is not None
+    device = found.posed.question.cluster.accelerator
     assert device.memory_bytes * 2 == cluster.accelerator.memory_bytes
     assert device.peak_flops["bf16"] * 2 == cluster.accelerator.peak_flops["bf16"]
 

@@ -21,7 +21,7 @@ from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.plan_numbers import Degrees, Setting
 from shardplan.inputs.software import Software
-from shardplan.launch.audit.question import put, violations
+from shardplan.launch.audit.question import posed, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.read import read_launch
 from shardplan.launch.export.decoder import decoder_of
@@ -94,7 +94,7 @@ def test_a_pipeline_of_deepspeed_is_read_from_its_file(interval: int, recompute:
         (tmp_path / name).write_text(text, encoding="utf-8")
     reading = read_launch(Ask(path=next(tmp_path.glob("*.sh"))))
     assert (reading.value("pp"), reading.value("recompute")) == (2, recompute)
-    found = put(reading, load_model("llama-3.1-8b"), load_cluster("dgx-h100"))
+    found = posed(reading, load_model("llama-3.1-8b"), load_cluster("dgx-h100"))
     assert [each.severity for each in violations(reading, found) if "no pipeline" in each.rule] == ["notice"]
 
 
@@ -128,7 +128,7 @@ def differences(to: str, found: Runnable) -> Iterator[str]:
         for name, text in made.files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         reading = read_launch(Ask(path=Path(folder) / next(iter(made.files)), given=told))
-    again = put(reading, q.model if names_model else None, q.cluster)
+    again = posed(reading, q.model if names_model else None, q.cluster)
     stopped = [each.values for each in again.breaks if each.severity == "stops"]
     missing = [name for name in again.missing if to not in MEGATRON or not is_named(made, name)]
     if stopped or missing or again.question is None or again.plan is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardplan import load_cluster, load_model, search
-from shardplan.estimation.question import put_question
+from shardplan.estimation.question import posed_question
 from shardplan.inputs.job import Job
 from shardplan.inputs.layers import MLP, Attention
 from shardplan.inputs.plan import Plan
@@ -65,11 +65,11 @@ def test_a_framework_without_prediction_blocks_trains_the_model_without_them() -
 
 
 def test_a_question_is_put_for_the_model_that_the_framework_trains() -> None:
-    put = put_question(
+    posed = posed_question(
         load_model("deepseek-v3"), load_cluster("dgx-h100"), 512, {}, software={}, stack="nemo-automodel", profile=None
     )
-    assert put.question.model.num_mtp_layers == 0
-    assert any("without its block" in each for each in put.assumptions)
+    assert posed.question.model.num_mtp_layers == 0
+    assert any("without its block" in each for each in posed.assumptions)
 
 
 def test_a_search_answers_without_prediction_blocks() -> None:

@@ -12,7 +12,7 @@ from shardplan.estimation.estimate import Estimate, estimate_plan, in_framework
 from shardplan.inputs.cluster import Cluster
 from shardplan.inputs.model import ModelConfig
 from shardplan.launch.audit.likely import likely
-from shardplan.launch.audit.question import Put, put, stops, violations
+from shardplan.launch.audit.question import Posed, posed, stops, violations
 from shardplan.launch.dialects.ask import Ask
 from shardplan.launch.dialects.edits import Edits
 from shardplan.launch.dialects.read import read_launch
@@ -30,7 +30,7 @@ class Audit:
 
     reading: Reading
     """What the file says."""
-    put: Put
+    posed: Posed
     """The question and the plan, as far as they are known."""
     violations: tuple[Break, ...]
     """Rules that are broken, what stops the run first."""
@@ -64,7 +64,7 @@ def audit_launch(
     """
     measured, kept = _arguments(observed, keep)
     reading = read_launch(ask if cluster is None else replace(ask, node=cluster.accelerators_per_node))
-    asked = put(reading, model, cluster)
+    asked = posed(reading, model, cluster)
     taken = likely(reading, asked, cluster)
     again = _with(replace(ask, taken=taken), model, cluster) if taken else None
     reading, asked = again or (reading, asked)
@@ -72,14 +72,14 @@ def audit_launch(
     now = _estimate(asked)
     runs = not stops(each for each in found if each not in reading.breaks)  # the plan; the file may have to be mended
 
-    def read_again(edits: Edits) -> Put | None:
+    def read_again(edits: Edits) -> Posed | None:
         try:
-            return put(read_launch(replace(ask, edits=edits)), model, cluster)
+            return posed(read_launch(replace(ask, edits=edits)), model, cluster)
         except ShardplanError:
             return None
 
     taken = taken if again else {}
-    audit = Audit(reading=reading, put=asked, violations=found, estimate=now, taken=taken)
+    audit = Audit(reading=reading, posed=asked, violations=found, estimate=now, taken=taken)
     question, plan = asked.question, asked.plan
     if question is None or plan is None:
         return audit
@@ -95,12 +95,12 @@ def audit_launch(
     return replace(audit, improvements=better, observed=explained)
 
 
-def _with(ask: Ask, model: ModelConfig | None, cluster: Cluster | None) -> tuple[Reading, Put] | None:
+def _with(ask: Ask, model: ModelConfig | None, cluster: Cluster | None) -> tuple[Reading, Posed] | None:
     """The file read again with what is taken; None where something is open all the same, or breaks."""
     node = None if cluster is None else cluster.accelerators_per_node
     try:
         reading = read_launch(replace(ask, node=node))
-        asked = put(reading, model, cluster)
+        asked = posed(reading, model, cluster)
     except ShardplanError:
         return None
     return None if asked.missing else (reading, asked)
@@ -123,7 +123,7 @@ def _arguments(observed: Sequence[str], keep: Sequence[str]) -> tuple[list[Obser
     return measured, keep
 
 
-def _estimate(asked: Put) -> Estimate | None:
+def _estimate(asked: Posed) -> Estimate | None:
     """The estimate of the plan as it stands; None where it is incomplete or breaks a rule."""
     if asked.question is None or asked.plan is None:
         return None

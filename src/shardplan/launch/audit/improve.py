@@ -17,7 +17,7 @@ from shardplan.estimation.ties import tie_factor
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
 from shardplan.launch.audit.nearby import Change, changes, nearby_plans
-from shardplan.launch.audit.question import Put
+from shardplan.launch.audit.question import Posed
 from shardplan.launch.audit.wording import (
     NO_CHANGE,
     OPTION,
@@ -37,7 +37,7 @@ from shardplan.planner.robustness import complexity_of
 from shardplan.planner.software import other_software
 from shardplan.planner.stopping import Stop, check
 
-Read = Callable[[Edits], Put | None]
+Read = Callable[[Edits], Posed | None]
 MOST: Final = 3
 LEAST_GAIN: Final = 0.01
 """Gain in step time from which a change is worth a line."""
@@ -237,7 +237,7 @@ def _word(
     return next((each for each in ways if each is not None and _states(read(each.edits), found)), None)
 
 
-def _states(again: Put | None, found: _Change) -> bool:
+def _states(again: Posed | None, found: _Change) -> bool:
     """Whether a changed file states the changed plan: for the same job, in the same time."""
     if again is None or again.question is None or again.plan is None:
         return False

@@ -6,14 +6,14 @@ from math import lcm, prod
 from typing import Final
 
 from shardplan.inputs.cluster import Cluster
-from shardplan.launch.audit.question import Put
+from shardplan.launch.audit.question import Posed
 from shardplan.launch.dialects.reading import Reading, Taken
 
 LAUNCH_LINE: Final = "the launch line"
 """How a configuration says that its sharding is decided where it is started."""
 
 
-def likely(reading: Reading, asked: Put, cluster: Cluster | None) -> Taken:
+def likely(reading: Reading, asked: Posed, cluster: Cluster | None) -> Taken:
     """Values for all that is open; none where one of them has no usual value, or where the file may contradict it."""
     if cluster is None or asked.model is None or not asked.missing:
         return {}

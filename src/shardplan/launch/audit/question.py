@@ -50,7 +50,7 @@ NEEDED: Final = ("tp", "pp", "cp", "ep", "vp", "micro_batch_size", "sharding", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Put:
+class Posed:
     """What a reading puts to the estimate."""
 
     model: ModelConfig | None
@@ -73,8 +73,10 @@ class Put:
     """The behaviour of the framework, as text."""
 
 
-def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, others: tuple[Break, ...] = ()) -> Put:
-    """The question that ``reading`` puts, on ``cluster``; ``model`` replaces what the file says of it."""
+def posed(
+    reading: Reading, model: ModelConfig | None, cluster: Cluster | None, others: tuple[Break, ...] = ()
+) -> Posed:
+    """The question of ``reading``, on ``cluster``; ``model`` replaces what the file says of it."""
     found, broken = _model(reading, model)
     if cluster is not None:
         cluster, of_hardware = hardware_of(reading, cluster)
@@ -82,7 +84,7 @@ def put(reading: Reading, model: ModelConfig | None, cluster: Cluster | None, ot
     job, plan = reading.of(JOB_KEYS), reading.of(PLAN_KEYS)
     missing = _missing(reading, found, cluster)
     stack = _stack(reading)
-    known = Put(model=found, job=job, fields=plan, stack=stack, missing=missing, breaks=(*others, *broken))
+    known = Posed(model=found, job=job, fields=plan, stack=stack, missing=missing, breaks=(*others, *broken))
     if missing or broken or found is None or cluster is None:
         return known
     try:
@@ -163,7 +165,7 @@ def _text(reading: Reading, key: str, otherwise: str) -> str:
     return ", ".join(reading.missing.get(key, ())) or otherwise
 
 
-def _complete(known: Put, reading: Reading, model: ModelConfig, cluster: Cluster) -> Put:
+def _complete(known: Posed, reading: Reading, model: ModelConfig, cluster: Cluster) -> Posed:
     """Job and plan with the framework's behaviour where the file is silent. Raises InputError."""
     total = reading.value("num_accelerators")
     assert isinstance(total, int)
@@ -249,9 +251,9 @@ HEADS = "tensor-parallel ranks share heads evenly"
 LAYERS = "layers divide into equal stages"
 
 
-def violations(reading: Reading, put: Put) -> tuple[Break, ...]:
+def violations(reading: Reading, posed: Posed) -> tuple[Break, ...]:
     """Every rule that is broken, what stops a run first; each rule once."""
-    ours = (*put.breaks, *_arithmetic(reading), *_broken_rules(put), *_of_framework(put))
+    ours = (*posed.breaks, *_arithmetic(reading), *_broken_rules(posed), *_of_framework(posed))
     found = [*reading.breaks, *(in_words_of(each, reading) for each in ours)]
     unique = list(
         {
@@ -312,21 +314,21 @@ def _batch(reading: Reading, dp: int) -> Iterator[Break]:
         )
 
 
-def _broken_rules(put: Put) -> Iterator[Break]:
+def _broken_rules(posed: Posed) -> Iterator[Break]:
     """Every rule of shardplan that the plan breaks."""
-    if put.question is None or put.plan is None:
+    if posed.question is None or posed.plan is None:
         return
-    setting = put.question.setting
-    degrees = Degrees.of(put.plan)
+    setting = posed.question.setting
+    degrees = Degrees.of(posed.plan)
     for rule in RULES:
         if not bool(np.all(rule.holds(setting, degrees))):
-            yield Break(rule=rule.name, values=rule.message(setting, put.plan), knob=rule.hint(setting, put.plan))
+            yield Break(rule=rule.name, values=rule.message(setting, posed.plan), knob=rule.hint(setting, posed.plan))
 
 
-def _of_framework(put: Put) -> Iterator[Break]:
+def _of_framework(posed: Posed) -> Iterator[Break]:
     """What the framework refuses to run; what a script of one's own can run is noted, since the file has one."""
-    if put.question is None or put.plan is None or put.stack is None:
+    if posed.question is None or posed.plan is None or posed.stack is None:
         return
-    for each in refusals(put.stack, put.plan, put.question.setting):
+    for each in refusals(posed.stack, posed.plan, posed.question.setting):
         severity: Literal["stops", "notice"] = "notice" if each.own_script else "stops"
         yield Break(rule=each.rule, values=each.message, knob=each.hint, severity=severity)

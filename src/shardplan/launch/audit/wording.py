@@ -219,11 +219,11 @@ class Removed(NamedTuple):
 
 def _difference(removed: Iterable[Removed], added: Iterable[Edit], file: str) -> WordedChange:
     """``file``: the one that was named; what goes into another is printed with that."""
-    gone, put = tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
+    gone, posed = tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
     return WordedChange(
-        Edits(tuple(Edit(each.text, _file_of(each.place)) for each in gone), put),
+        Edits(tuple(Edit(each.text, _file_of(each.place)) for each in gone), posed),
         tuple(each.printed for each in gone),
-        tuple(each.text if each.file in ("", file) else f"{each.text} ({each.file})" for each in put),
+        tuple(each.text if each.file in ("", file) else f"{each.text} ({each.file})" for each in posed),
     )
 
 

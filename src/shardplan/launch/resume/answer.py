@@ -16,7 +16,7 @@ from shardplan.base.fields import dataclass
 from shardplan.estimation.question import Question
 from shardplan.inputs.model import ModelConfig
 from shardplan.inputs.plan import Plan, chunk_layers
-from shardplan.launch.audit.question import Put
+from shardplan.launch.audit.question import Posed
 from shardplan.launch.dialects.reading import Reading
 from shardplan.launch.resume.record import ALWAYS, CheckpointRecord, Outcome, record_for
 
@@ -66,27 +66,27 @@ def side_of_plan(name: str, question: Question, plan: Plan, framework: str | Non
     )
 
 
-def side_of_reading(reading: Reading, put: Put) -> ResumeSide:
+def side_of_reading(reading: Reading, posed: Posed) -> ResumeSide:
     """A launch file, as it is read."""
     values = {key: value for key in FIELDS if (value := reading.value(key)) is not None}
-    if put.plan is not None and put.question is not None:
-        whole = side_of_plan(reading.file, put.question, put.plan, reading.framework)
+    if posed.plan is not None and posed.question is not None:
+        whole = side_of_plan(reading.file, posed.question, posed.plan, reading.framework)
         values = {**whole.fields, **values}
     dp = _dp(values)
     values |= {} if dp is None else {"dp": dp}
     model = {key: value for key in MODEL_FIELDS if (value := reading.value(key)) is not None}
-    known = {} if put.model is None else _dimensions(put.model)
+    known = {} if posed.model is None else _dimensions(posed.model)
     return ResumeSide(
         name=reading.file,
         framework=reading.framework,
-        fields=values | _layers(values.get("stage_layers"), values, put.model),
+        fields=values | _layers(values.get("stage_layers"), values, posed.model),
         model=known | model,
         settings={
             key.removeprefix(CHECKPOINT): fact.value
             for key, fact in reading.facts.items()
             if key.startswith(CHECKPOINT)
         },
-        question=put.question,
+        question=posed.question,
     )
 
 

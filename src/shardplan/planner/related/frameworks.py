@@ -14,7 +14,7 @@ from shardplan.base.errors import NotRunnableError
 from shardplan.base.fields import dataclass
 from shardplan.base.units import format_time
 from shardplan.estimation.estimate import Estimate, estimate_plan
-from shardplan.estimation.question import AskedQuestion, Question
+from shardplan.estimation.question import PosedQuestion, Question
 from shardplan.inputs.counts import MAX_NUM_ACCELERATORS
 from shardplan.inputs.plan import Plan
 from shardplan.inputs.software import CHOSEN
@@ -29,8 +29,8 @@ from shardplan.planner.search import search_question
 from shardplan.planner.stopping import Stop
 from shardplan.planner.survey import Progress
 
-Put = Callable[[Stack], tuple[Question, tuple[str, ...]]]
-"""The question as it is put to a framework, with its defaults, and what was assumed in putting it."""
+Posed = Callable[[Stack], tuple[Question, tuple[str, ...]]]
+"""The question under a framework, with its defaults, and what was assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class FrameworkAnswer:
 
 def answers_of(
     stacks: Sequence[Stack],
-    put: Put,
+    posed: Posed,
     *,
     fix: Given | None = None,
     limit: Given | None = None,
@@ -76,12 +76,12 @@ def answers_of(
     stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> tuple[FrameworkAnswer, ...]:
-    """As ``search_frameworks``, for a question that ``put`` puts to each framework."""
+    """As ``search_frameworks``, for a question that ``posed`` gives for each framework."""
     scope, found = Scope.of(fix=fix, limit=limit, exclude=exclude, stop=stop), []
     for number, stack in enumerate(stacks):
         if progress is not None:
             progress(number, len(stacks))
-        question, assumed = put(stack)
+        question, assumed = posed(stack)
         try:
             result = search_question(question, top=1, use_all=use_all, **vars(scope) | {"stack": stack})
         except NotRunnableError as error:
@@ -96,37 +96,37 @@ MOST_DOUBLINGS: Final = 12
 
 
 def under_fastest(
-    put: AskedQuestion,
+    posed: PosedQuestion,
     *,
     fix: Given | None = None,
     limit: Given | None = None,
     exclude: Given | None = None,
     stop: Stop | None = None,
-) -> AskedQuestion:
+) -> PosedQuestion:
     """The question under the framework whose recommended plan is the fastest, where one is to be chosen; else as it is.
 
     Every framework is searched, but for plans that are slower than what was found. Where nothing fits on so many
     accelerators, the frameworks are compared on the fewest times two on which something does; where nothing ever fits,
     the first is taken. Raises InputError.
     """
-    if not put.under:
-        return put
+    if not posed.under:
+        return posed
     scope = Scope.of(fix=fix, limit=limit, exclude=exclude, stop=stop)
     for doubling in range(MOST_DOUBLINGS):
-        number = put.question.num_accelerators * 2**doubling
-        if number > MAX_NUM_ACCELERATORS or not can_fit(replace(put.question, num_accelerators=number), scope):
+        number = posed.question.num_accelerators * 2**doubling
+        if number > MAX_NUM_ACCELERATORS or not can_fit(replace(posed.question, num_accelerators=number), scope):
             continue
-        found = _times_of(put, number, scope)
+        found = _times_of(posed, number, scope)
         if found:
             fastest = min(found, key=lambda name: found[name])
-            return put.under[fastest](_why_fastest(fastest, found, [*put.under], number if doubling else None))
-    return put
+            return posed.under[fastest](_why_fastest(fastest, found, [*posed.under], number if doubling else None))
+    return posed
 
 
-def _times_of(put: AskedQuestion, number: int, scope: Scope) -> dict[str, float]:
+def _times_of(posed: PosedQuestion, number: int, scope: Scope) -> dict[str, float]:
     """Step times of the plans to take of frameworks, but of those that are slower than an earlier one. [s]"""
     times: dict[str, float] = {}
-    for name, under in put.under.items():
+    for name, under in posed.under.items():
         asked = under("")
         question, of_stack = replace(asked.question, num_accelerators=number), vars(scope) | {"stack": asked.stack}
         within = min(times.values(), default=math.inf)

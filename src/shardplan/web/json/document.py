@@ -38,7 +38,7 @@ REFUSALS: Final = {
     "408": "The request did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not said to be JSON.",
-    "422": "The question cannot be answered as it was put.",
+    "422": "The question cannot be answered as it is.",
     "503": "The server has more questions than it can answer; Retry-After says when to ask again.",
     "504": "The answer took longer than this server allows.",
 }

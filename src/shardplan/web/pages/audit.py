@@ -156,15 +156,15 @@ FIELDS: Final = {"model": "audit_model", "num_accelerators": "audit_gpus", "clus
 
 def audit_texts(audit: Audit, script: PastedScript, folder: str) -> dict[str, Any]:
     """All of it. ``folder``: where the script was read, which no text names."""
-    reading, put = audit.reading, audit.put
-    read, question = read_parts(audit), put.question
+    reading, posed = audit.reading, audit.posed
+    read, question = read_parts(audit), posed.question
     estimate = None if question is None else audit.estimate
     return {
         "framework": f"{reading.framework} {reading.version}".strip(),
         "runs": audit.runs,
-        "is_complete": not put.missing,
+        "is_complete": not posed.missing,
         "what_runs": html_of(what_runs(audit)[1:]),
-        "needs": [*_needs({**put.missing, **_taken(audit.taken)})],
+        "needs": [*_needs({**posed.missing, **_taken(audit.taken)})],
         "told": [*_told(script)],
         "violations": audit.violations,
         "severities": SEVERITIES,

@@ -74,7 +74,7 @@ def _texts(found: PageAnswer, question: PageQuestion, to: str) -> dict[str, Any]
 
 
 def _files(found: PageAnswer, estimate: Estimate, to: str) -> dict[str, Any]:
-    made = export_estimate(to, found.put.question, estimate)
+    made = export_estimate(to, found.posed.question, estimate)
     return {
         "framework": made.framework,
         "files": [*made.files.items()],

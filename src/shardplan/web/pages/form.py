@@ -221,4 +221,4 @@ def question_context(question: PageQuestion) -> dict[str, Any]:
 
 def title_of(found: PageAnswer) -> str:
     """The question in one line."""
-    return question_title(found.put.question)
+    return question_title(found.posed.question)

@@ -95,8 +95,8 @@ async def answer_context(request: Request, question: PageQuestion) -> dict[str, 
     if found.best is None:
         return {**shared, "verdict": None, **_nothing(question, found)}
     assert found.result.ties is not None
-    put, best = found.put.question, found.best
-    truth = await answer(request, lambda _stop: truth_of(put, best), key=question.key("truth"))
+    posed, best = found.posed.question, found.best
+    truth = await answer(request, lambda _stop: truth_of(posed, best), key=question.key("truth"))
     taken = recommendation(found.result.ties, found.result.estimates)
     return {
         **shared,
@@ -123,8 +123,8 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         for each in result.suggestions
     ]
     return {
-        "title": question_title(found.put.question),
-        "subject": question_parts(found.put.question),
+        "title": question_title(found.posed.question),
+        "subject": question_parts(found.posed.question),
         "evaluated": result.num_plans_evaluated,
         "need": "" if least is None else (least.reason or "").partition(": ")[0],
         "least": None if least is None else shown_plan(least),
@@ -132,7 +132,7 @@ def _nothing(question: PageQuestion, found: PageAnswer) -> dict[str, Any]:
         "causes": [sentence(each) for each in result.causes],
         "changes": changes,
         "account": account_sentences(result),
-        "defaults": defaults(found.put.question),
+        "defaults": defaults(found.posed.question),
     }
 
 
@@ -229,8 +229,8 @@ async def _columns(
         except ShardplanError as error:
             failed.append((each.pin, error))
             continue
-        known = [(one.estimate.plan, one.found.put.question) for one in columns]
-        if (side.estimate.plan, side.found.put.question) not in known:
+        known = [(one.estimate.plan, one.found.posed.question) for one in columns]
+        if (side.estimate.plan, side.found.posed.question) not in known:
             columns.append(side)
     return columns, failed
 
@@ -262,7 +262,7 @@ async def one(request: Request) -> HTMLResponse:
         if plan["error"] is not None:
             return {"plan": plan}
         estimate = plan["estimate"]
-        command = estimate_command(question, found.put.question, estimate)
+        command = estimate_command(question, found.posed.question, estimate)
         return {"plan": plan, "sentences": why_not(found, estimate), "command_line": command}
 
     context = await worked_out(request, question, "one", work)
@@ -323,7 +323,7 @@ def compared(sides: Sequence[ComparedSide], failed: Sequence[tuple[str, Shardpla
     if len(sides) < 2:
         return {"sides": [], "sections": [], "failed": told, "verdict": ()}
     labels = LETTERS[: len(sides)]
-    files = [PlanFile(question=side.found.put.question, estimates=(side.estimate,)) for side in sides]
+    files = [PlanFile(question=side.found.posed.question, estimates=(side.estimate,)) for side in sides]
     found = comparison.compare(
         [Side(label=label, file=file, pick=1) for label, file in zip(labels, files, strict=True)]
     )
@@ -333,7 +333,7 @@ def compared(sides: Sequence[ComparedSide], failed: Sequence[tuple[str, Shardpla
             {
                 "label": label,
                 "pin": side.pin,
-                "title": "" if found.is_one_question else question_title(side.found.put.question),
+                "title": "" if found.is_one_question else question_title(side.found.posed.question),
                 "words": " \u00b7 ".join(plan_words(side.estimate)),
                 "is_best": side.found.best is not None and side.estimate.plan == side.found.best.plan,
                 **{name: value for name, value in shown_plan(side.estimate, whole).items() if name != "words"},

@@ -66,7 +66,7 @@ async def the_answer(request: Request) -> HTMLResponse:
 
 async def _devices(request: Request, question: PageQuestion) -> dict[str, str]:
     """Devices of a limits curve: that of the question, and that of the notebook."""
-    part = (await asked(request, question)).put.question.cluster.accelerator
+    part = (await asked(request, question)).posed.question.cluster.accelerator
     return {part.name: part.full_name, NOTEBOOK: f"{NOTEBOOK}, as in the notebook of the paper"}
 
 
@@ -155,7 +155,7 @@ def _one(method: Method, found: PageAnswer) -> dict[str, Any]:
     """Its best configuration with our estimate of it, and the parts of its answer; or the error that says why not."""
     about = {"entry": MethodEntry.of(method), "known": _parts(entry_document(MethodEntry.of(method)))}
     try:
-        report = ask_method(method, found.put.question, top=3)
+        report = ask_method(method, found.posed.question, top=3)
     except ShardplanError as error:
         return {**about, "refusal": error, "pair": None, "parts": []}
     return {**about, "refusal": None, "pair": next(iter(report.pairs), None), "parts": _parts(method_document(report))}

@@ -59,7 +59,7 @@ class Simulated:
 
 def simulated_plan(found: PageAnswer, plan: Plan, schedule: str, stop: Stop) -> Simulated:
     """The step of a plan, under another schedule if one is named. Raises InputError."""
-    question = found.put.question
+    question = found.posed.question
     named = load_any_schedule((schedule or plan.effective_schedule).strip().lower())
     made = simulate_plan(question, plan, named, between=lambda: check(stop))
     return Simulated(simulated=made, estimate=estimate_plan(question, made.plan))
@@ -101,7 +101,7 @@ def _bubble(step: SimulatedPlan, estimate: Estimate) -> str:
 
 def under_schedules(found: PageAnswer, plan: Plan, stop: Stop) -> AnswerDocument:
     """The plan under every schedule that can run it."""
-    simulate = partial(simulate_plan, found.put.question, between=lambda: check(stop))
+    simulate = partial(simulate_plan, found.posed.question, between=lambda: check(stop))
     return schedules_document(compared_schedules(plan, simulate))
 
 
