@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from shardplan.base.errors import InputError, UnknownNameError, check_kind
@@ -177,7 +177,6 @@ def _runs_on(stack: Stack, vendor: str) -> bool:
     return makers is None or vendor in ("", *makers)
 
 
-@cache
 def _shipped() -> tuple[Stack, ...]:
     return tuple(load_stack(name) for name in list_stacks())
 
