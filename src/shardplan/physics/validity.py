@@ -248,7 +248,7 @@ RULES: tuple[Rule, ...] = (
             else True
         ),
         lambda s, p: f"tp {p.tp} x cp {p.cp} with {_list(s.heads)} heads and {_list(s.kv_heads or s.heads)} for keys",
-        lambda s, p: f"set cp to {_shared_cp(s, p)}, or cp_comm to another one that the framework has",
+        lambda s, p: f"set cp to {_shared_cp(s, p)}, or cp_comm to p2p or allgather where the framework has it",
     ),
     Rule(
         "experts are shared only where there are experts",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-ADDED: Final = ("truth", "stages", "layout", "alive_at_peak", "observed", "page")
+ADDED: Final = ("truth", "stages", "layout", "alive_at_peak", "observed", "page", "uses")
 """Parts of an answer that are written into its plan file, and not read."""
 Extra = Literal["ignore", "forbid"]
 """What becomes of unknown keys."""

@@ -164,7 +164,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"accelerator": {**PART, "peak_flops": {}}}, "peak_flops is empty"),
     ({"accelerator": {**PART, "generation": "hoper"}}, "did you mean hopper"),
     ({"name": 5}, "name is 5: it must be a text"),
-    ({"name": ""}, "name is '': it must be longer"),
+    ({"name": ""}, "name is '': it must be a longer text"),
     ({"tiers": []}, "has no network tier"),
     ({"tiers": "fast"}, "tiers is 'fast': it must be a list"),
     ({"tiers": [5]}, r"tiers\.0 is 5: it must be a set of fields"),
